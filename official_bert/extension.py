@@ -30,8 +30,8 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "model_methods": "No arguments -> a mapping: name of a method of all models -> a function "
         "whose first argument is the model. Called when models are imported, so that the module "
         "of the hook must not import them; its functions may.",
-        "model_input_names": "A class of models -> an InputNames of modeling/inputs.py: other names "
-        "of its inputs, and arguments of a call that have no effect. Called by each call of a "
+        "model_input_names": "A class of models -> an InputNames of modeling/inputs.py: other "
+        "names of its inputs, and arguments of a call that have no effect. Called by each call of a "
         "model.",
         "pretrained_arguments": "A class of models, a BertConfig that may be changed, and the "
         "further arguments of from_pretrained -> the arguments of the class that remain. Called "
@@ -58,8 +58,9 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "serving/export.py, or None. Called before the model is built.",
         "export_runtimes": "No arguments -> an ExportRuntimes of "
         "serving/exported_model.py. Called when a model is opened.",
-        "predict_mode": "The options of official-bert predict -> a PredictMode of commands/predict_mode.py, "
-        "or None where no flag of the extension chooses one. Called before any file is opened.",
+        "predict_mode": "The options of official-bert predict -> a PredictMode of "
+        "commands/predict_mode.py, or None where no flag of the extension chooses one. Called "
+        "before any file is opened.",
     }
 )
 

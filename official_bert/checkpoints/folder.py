@@ -230,8 +230,8 @@ def _read_list(folder: str) -> list[str]:
         state = None
     if state is None:
         raise CorruptList(
-            f'{state_file}: is corrupt; write model_checkpoint_path: "<the newest model.ckpt-...>" into it, or '
-            "delete it if this folder's checkpoints are not wanted"
+            f'{state_file}: is corrupt; write model_checkpoint_path: "<the newest model.ckpt-...>" '
+            "into it, or delete it if you do not need this folder's checkpoints"
         )
     current = state.model_checkpoint_path
     older = [path for path in state.all_model_checkpoint_paths if path != current]

@@ -25,7 +25,7 @@ LINEAR_HEAD = "output_weights"
 SEQUENCE_CLASSIFICATION = MODEL_CLASSES["classification"]
 # A class of transformers with a masked LM head -> the prefixes of the TF1 names of the weights of
 # BertForPreTraining that the class lacks.
-_ABSENT_WEIGHTS = {"BertForMaskedLM": ("bert/pooler/", "cls/seq_relationship/")}
+_MISSING_WEIGHTS = {"BertForMaskedLM": ("bert/pooler/", "cls/seq_relationship/")}
 _FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
 
@@ -80,7 +80,7 @@ class HuggingFaceCheckpoint:
         return np.ascontiguousarray(tensor.T) if entry.transposed else tensor
 
     @property
-    def absent_in_class(self) -> tuple[str, ...]:
+    def weights_missing_from_class(self) -> tuple[str, ...]:
         """The prefixes of the weights that the class in config.json lacks, if there is one."""
         folder = self.path
         if is_weights_file(folder):
@@ -92,7 +92,7 @@ class HuggingFaceCheckpoint:
         classes = config.get("architectures")
         if not isinstance(classes, list) or len(classes) != 1:
             return ()
-        return _ABSENT_WEIGHTS.get(str(classes[0]), ())
+        return _MISSING_WEIGHTS.get(str(classes[0]), ())
 
     def replace_weights(self, new_weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns all tensors of the files, some of them with new values.
@@ -179,8 +179,7 @@ def _open_tensors(file: str, listed_names: list[str]) -> dict[str, Any]:
     stored_names = open_file.keys()
     if absent_names := set(listed_names).difference(stored_names):
         raise InputError(
-            f"{file}: lacks {min(absent_names)}, which {SHARDS_FILE} says is there; fetch both "
-            "again"
+            f"{file}: lacks {min(absent_names)}, which {SHARDS_FILE} lists; fetch both again"
         )
     return dict.fromkeys(listed_names or stored_names, open_file)
 
@@ -296,8 +295,8 @@ def _list_shards(index: str) -> dict[str, list[str]]:
             or not shard.endswith(".safetensors")
         ):
             raise InputError(
-                f"{index}: weight_map names {shard!r}, which is no safetensors file beside it; "
-                "fetch the file again"
+                f"{index}: weight_map names {shard!r}, which is not a safetensors file in the same "
+                "folder; fetch the file again"
             )
         path = os.path.join(os.path.dirname(index), shard)
         shard_tensors.setdefault(path, []).append(name)

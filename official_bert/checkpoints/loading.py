@@ -35,8 +35,14 @@ _MISSING = (
 _CONVERT = "convert it with transformers' save_pretrained, which writes model.safetensors"
 # The ending of a file with weights in another format -> what to do with it.
 _OTHER_FORMATS = {
-    ".h5": f"load it with transformers 4, BertModel.from_pretrained(folder, from_tf=True), and {_CONVERT}",
-    ".msgpack": f"load it with transformers 4, BertModel.from_pretrained(folder, from_flax=True), and {_CONVERT}",
+    ".h5": (
+        "load it with transformers 4, BertModel.from_pretrained(folder, from_tf=True), and "
+        f"{_CONVERT}"
+    ),
+    ".msgpack": (
+        "load it with transformers 4, BertModel.from_pretrained(folder, from_flax=True), and "
+        f"{_CONVERT}"
+    ),
     ".keras": "load it with official_bert.load_model(path) and call save_pretrained(folder) of the "
     "model",
     ".onnx": "give the folder of the model that it was exported from",
@@ -249,7 +255,7 @@ def _log_differences(checkpoint: Checkpoint, report: LoadReport):
     # no warning.
     expected_prefixes: tuple[str, ...] = ()
     if _MASKED_LM_BIAS in report.matched:
-        expected_prefixes = getattr(checkpoint, "absent_in_class", ())
+        expected_prefixes = getattr(checkpoint, "weights_missing_from_class", ())
     for log, is_expected in ((logging.warning, False), (logging.info, True)):
         missing = [
             name for name in report.missing if name.startswith(expected_prefixes) is is_expected

@@ -71,8 +71,8 @@ def check_can_resume(checkpoint: tf1.Tf1Checkpoint, variables: Mapping[str, Any]
     checkpoint_rank = find_adapter_rank(checkpoint.shapes)
     if run_rank != checkpoint_rank:
         raise InputError(
-            f"{checkpoint.path}: was trained {_format_rank(checkpoint_rank)}, and cannot go on "
-            f"{_format_rank(run_rank)}; keep to that, or give another folder"
+            f"{checkpoint.path}: was trained {_format_rank(checkpoint_rank)}, and cannot resume "
+            f"{_format_rank(run_rank)}; pass the same rank, or name another folder"
         )
     run_averages = _list_averages(variables)
     checkpoint_averages = _list_averages(checkpoint.shapes)

@@ -41,8 +41,10 @@ class Predictor(Extensible):
     """A loaded model that answers texts.
 
         predictor = Predictor("exports/mrpc")
-        predictor("The cat sat.", "A cat was sitting.")  # {"label": "1", "probabilities": {"0": ..., "1": ...}}
-        predictor.classify("The cat sat.", "A cat was sitting.")  # {"label": "1", "score": ...}
+        predictor("The cat sat.", "A cat was sitting.")
+        # {"label": "1", "probabilities": {"0": ..., "1": ...}}
+        predictor.classify("The cat sat.", "A cat was sitting.")
+        # {"label": "1", "score": ...}
 
     Extensions add methods, such as score: dir(predictor) lists them, and help(predictor.score)
     describes one.

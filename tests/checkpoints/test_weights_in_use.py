@@ -1,6 +1,4 @@
-"""What a user of a training's checkpoint reads: averages, and kernels with LoRA's products, by
-numpy.
-"""
+"""The weights of a training's checkpoint as they are used equal those that NumPy computes."""
 
 import types
 
@@ -12,7 +10,8 @@ from official_bert.checkpoints.weights_in_use import check_can_resume
 from official_bert.io.errors import InputError
 
 DENSE = "bert/encoder/layer_0/intermediate/dense"
-A, B = f"{DENSE}/lora_kernel_a", f"{DENSE}/lora_kernel_b"
+A = f"{DENSE}/lora_kernel_a"
+B = f"{DENSE}/lora_kernel_b"
 
 
 def test_kernels_have_their_products_and_weights_their_averages(tmp_path):
@@ -52,29 +51,44 @@ def test_kernels_have_their_products_and_weights_their_averages(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "sentence"),
+    ("run_shapes", "checkpoint_shapes", "sentence"),
     [
-        (
+        pytest.param(
             {A: (4, 2)},
             {A: (4, 3)},
-            "was trained with --lora_rank=3, and cannot go on with --lora_rank=2; keep to",
+            "was trained with --lora_rank=3, and cannot resume with --lora_rank=2; pass the same",
+            id="other rank",
         ),
-        ({A: (4, 2)}, {}, "was trained without --lora_rank, and cannot go on with --lora_rank=2"),
-        ({}, {A: (4, 3)}, "was trained with --lora_rank=3, and cannot go on without --lora_rank"),
-        (
+        pytest.param(
+            {A: (4, 2)},
+            {},
+            "was trained without --lora_rank, and cannot resume with --lora_rank=2",
+            id="adapters in the run only",
+        ),
+        pytest.param(
+            {},
+            {A: (4, 3)},
+            "was trained with --lora_rank=3, and cannot resume without --lora_rank",
+            id="adapters in the checkpoint only",
+        ),
+        pytest.param(
             {"x/ema": ()},
             {"x": ()},
             "has no averages of its weights, since it was trained without --ema_decay",
+            id="averages in the run only",
         ),
-        (
+        pytest.param(
             {"x": ()},
             {"x": (), "x/ema": ()},
             "has averages of its weights, which would be lost, .* with --ema_decay; give",
+            id="averages in the checkpoint only",
         ),
     ],
 )
-def test_a_training_goes_on_with_what_it_began_with(ours, theirs, sentence):
-    checkpoint = types.SimpleNamespace(path="out/model.ckpt-3", shapes=theirs)
-    variables = {name: np.zeros(shape) for name, shape in ours.items()}
+def test_a_run_resumes_only_with_the_parts_of_its_checkpoint(
+    run_shapes, checkpoint_shapes, sentence
+):
+    checkpoint = types.SimpleNamespace(path="out/model.ckpt-3", shapes=checkpoint_shapes)
+    variables = {name: np.zeros(shape) for name, shape in run_shapes.items()}
     with pytest.raises(InputError, match=f"out/model.ckpt-3: {sentence}"):
         check_can_resume(checkpoint, variables)

@@ -18,13 +18,9 @@ VALUES = np.arange(600, dtype=np.float32).reshape(200, 3)
 def npy(header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
     """The bytes of a .npy file with a header of any text."""
     text = header.encode("latin-1") + b"\n"
-    return (
-        b"\x93NUMPY"
-        + version
-        + len(text).to_bytes(2 if version[0] == 1 else 4, "little")
-        + text
-        + data
-    )
+    length_size = 2 if version[0] == 1 else 4
+    length = len(text).to_bytes(length_size, "little")
+    return b"\x93NUMPY" + version + length + text + data
 
 
 def described(descr: str = "'<f4'", shape: str = "(3,)", order: str = "False") -> str:
@@ -32,36 +28,69 @@ def described(descr: str = "'<f4'", shape: str = "(3,)", order: str = "False") -
 
 
 @pytest.mark.parametrize(
-    "array", [VALUES, np.asfortranarray(VALUES), np.empty((0, 3)), np.float64(7), np.array(["é"])]
+    "array",
+    [
+        pytest.param(VALUES, id="C order"),
+        pytest.param(np.asfortranarray(VALUES), id="Fortran order"),
+        pytest.param(np.empty((0, 3)), id="empty"),
+        pytest.param(np.float64(7), id="scalar"),
+        pytest.param(np.array(["é"]), id="text"),
+    ],
 )
 @pytest.mark.parametrize("version", [(1, 0), (2, 0)])
 def test_arrays_are_read_as_by_numpy(tmp_path, array, version):
     path = tmp_path / "a.npy"
     with path.open("wb") as file:
         np.lib.format.write_array(file, np.asanyarray(array), version)
-    read, known = arrays.read_npy(str(path)), np.load(path)
-    np.testing.assert_array_equal(read, known)
-    assert (read.dtype, read.shape) == (known.dtype, known.shape)
+    array = arrays.read_npy(str(path))
+    expected = np.load(path)
+    np.testing.assert_array_equal(array, expected)
+    assert array.dtype == expected.dtype
+    assert array.shape == expected.shape
 
 
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"", "does not begin as an array"),
-        (b"\x93NUMPY", "header is damaged"),
-        (npy(described(), b"\0" * 12, b"\x09\x00"), "header is damaged"),
-        (npy("[" * 4000), "header is damaged"),
-        (npy("(" * 60), "header is damaged"),
-        (npy("'''"), "header is damaged"),
-        (npy("{'descr': 'x"), "header is damaged"),
-        (npy(described(shape="(" + "9" * 5000 + ",)")), "header is damaged"),
-        (npy(described(descr="'|O'"), b"\0" * 24), "Python objects"),
-        (npy(described(shape="(1 << 50,)")), "header is damaged"),
-        (npy(described(shape="(1125899906842624,)"), b"\0" * 12), "behind it are 12 bytes"),
-        (npy(described(descr="'<U1000000000'"), b"\0" * 12), "header is damaged"),
-        (npy(described(), b"\0" * 11), "behind it are 11 bytes"),
-        (npy(described(), b"\0" * 13), "behind it are 13 bytes"),
-        (npy(described(shape="(-3,)"), b"\0" * 12), ""),
+        pytest.param(b"", "does not begin as an array", id="empty"),
+        pytest.param(b"\x93NUMPY", "header is damaged", id="no header"),
+        pytest.param(
+            npy(described(), b"\0" * 12, version=b"\x09\x00"),
+            "header is damaged",
+            id="unknown version",
+        ),
+        pytest.param(npy("[" * 4000), "header is damaged", id="4000 brackets"),
+        pytest.param(npy("(" * 60), "header is damaged", id="60 parentheses"),
+        pytest.param(npy("'''"), "header is damaged", id="open quotes"),
+        pytest.param(npy("{'descr': 'x"), "header is damaged", id="half a header"),
+        pytest.param(
+            npy(described(shape="(" + "9" * 5000 + ",)")),
+            "header is damaged",
+            id="a size of 5000 digits",
+        ),
+        pytest.param(
+            npy(described(descr="'|O'"), b"\0" * 24),
+            "Python objects",
+            id="Python objects",
+        ),
+        pytest.param(
+            npy(described(shape="(1 << 50,)")),
+            "header is damaged",
+            id="an expression as size",
+        ),
+        pytest.param(
+            npy(described(shape="(1125899906842624,)"), b"\0" * 12),
+            "behind it are 12 bytes",
+            id="a size of 2^50",
+        ),
+        pytest.param(
+            npy(described(descr="'<U1000000000'"), b"\0" * 12),
+            "header is damaged",
+            id="texts of 10^9 characters",
+        ),
+        pytest.param(npy(described(), b"\0" * 11), "behind it are 11 bytes", id="a byte less"),
+        pytest.param(npy(described(), b"\0" * 13), "behind it are 13 bytes", id="a byte more"),
+        pytest.param(npy(described(shape="(-3,)"), b"\0" * 12), "", id="a negative size"),
     ],
 )
 def test_a_damaged_array_is_named(tmp_path, content, fault):
@@ -115,15 +144,23 @@ def flip(place: int):
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (set_in_headers(6, 8, b"\x01\x00"), "is encrypted"),
-        (set_in_headers(8, 10, (99).to_bytes(2, "little")), "compression method"),
-        (flip(100), ""),
-        (flip(60), ""),
-        (lambda content: content[:60] + content[90:], ""),
-        (lambda content: content[:-30], "not a zip file"),
-        (set_in_headers(18, 20, b"\xff\xff\xff\x7f"), "claims more bytes than the file has"),
-        (set_in_headers(0, 42, b"\xff\xff\xff\x7f"), ""),
-        (lambda content: b"", "not a zip file"),
+        pytest.param(set_in_headers(6, 8, b"\x01\x00"), "is encrypted", id="encrypted"),
+        pytest.param(
+            set_in_headers(8, 10, (99).to_bytes(2, "little")),
+            "compression method",
+            id="unknown compression",
+        ),
+        pytest.param(flip(100), "", id="byte 100 flipped"),
+        pytest.param(flip(60), "", id="byte 60 flipped"),
+        pytest.param(lambda content: content[:60] + content[90:], "", id="30 bytes missing"),
+        pytest.param(lambda content: content[:-30], "not a zip file", id="end missing"),
+        pytest.param(
+            set_in_headers(18, 20, b"\xff\xff\xff\x7f"),
+            "claims more bytes than the file has",
+            id="too large an entry",
+        ),
+        pytest.param(set_in_headers(0, 42, b"\xff\xff\xff\x7f"), "", id="offset outside"),
+        pytest.param(lambda content: b"", "not a zip file", id="empty"),
     ],
 )
 def test_a_damaged_archive_is_named(tmp_path, change, fault):
@@ -142,21 +179,21 @@ def test_every_flipped_byte_gives_the_array_or_the_sentence(tmp_path):
     """
     path = tmp_path / "a.npz"
     write_zip(path)
-    whole, sentences = path.read_bytes(), []
-    places = [*range(80), *range(len(whole) - 80, len(whole))]
-    for place in places:
-        path.write_bytes(whole)
+    content = path.read_bytes()
+    sentences = []
+    size = len(content)
+    for place in (*range(80), *range(size - 80, size)):
+        path.write_bytes(content)
         changed(path, flip(place))
         try:
-            np.testing.assert_array_equal(
-                arrays.read_npz(str(path), ["values"], REMEDY)["values"], VALUES
-            )
+            loaded = arrays.read_npz(str(path), ["values"], REMEDY)
+            np.testing.assert_array_equal(loaded["values"], VALUES)
         except InputError as error:
             sentences.append(str(error))
     assert len(sentences) > 100
-    assert not [
-        one for one in sentences if not one.startswith(f"{path}: ") or not one.endswith(REMEDY)
-    ]
+    for sentence in sentences:
+        assert sentence.startswith(f"{path}: ")
+        assert sentence.endswith(REMEDY)
 
 
 def test_an_archive_of_other_entries_is_named(tmp_path):

@@ -18,6 +18,8 @@ CONFIG = BertConfig(vocab_size=10, max_position_embeddings=6, type_vocab_size=2)
 IDS = np.int32([[3, 4, 5], [6, 0, 0]])
 MASK = np.int32([[1, 1, 1], [1, 0, 0]])
 SEGMENTS = np.int32([[0, 1, 1], [0, 0, 0]])
+SEVEN_TOKENS = np.ones((1, 7), np.int32)
+NO_TOKENS = np.ones((1, 0), np.int32)
 
 
 def signatures(num_choices=None, separator=None):
@@ -43,24 +45,41 @@ def assert_answer(answer, ids, mask, segments):
 
 
 def test_the_model_gets_what_the_request_has():
-    found = signatures()
-    assert_answer(found["serving_default"](IDS, MASK, SEGMENTS), IDS, MASK, SEGMENTS)
-    assert_answer(found["serving_ids"](IDS), IDS, MASK, np.zeros_like(IDS))
-    assert_answer(found["serving_examples"](records(IDS, MASK, SEGMENTS)), IDS, MASK, SEGMENTS)
+    served = signatures()
+    answer = served["serving_default"](IDS, MASK, SEGMENTS)
+    assert_answer(answer, IDS, MASK, SEGMENTS)
+    answer = served["serving_ids"](IDS)
+    assert_answer(answer, IDS, MASK, np.zeros_like(IDS))
+    answer = served["serving_examples"](records(IDS, MASK, SEGMENTS))
+    assert_answer(answer, IDS, MASK, SEGMENTS)
 
 
 @pytest.mark.parametrize(
     ("ids", "segments"),
     [
-        ([[3, 4, 5], [6, 0, 0]], [[0, 0, 0], [0, 0, 0]]),
-        ([[3, 9, 5, 9, 0], [9, 9, 9, 0, 0]], [[0, 0, 1, 1, 0], [0, 1, 1, 0, 0]]),
-        ([[[3, 9, 5], [9, 4, 0]]], [[[0, 0, 1], [0, 1, 0]]]),
+        pytest.param(
+            [[3, 4, 5], [6, 0, 0]],
+            [[0, 0, 0], [0, 0, 0]],
+            id="single texts",
+        ),
+        pytest.param(
+            [[3, 9, 5, 9, 0], [9, 9, 9, 0, 0]],
+            [[0, 0, 1, 1, 0], [0, 1, 1, 0, 0]],
+            id="pairs",
+        ),
+        pytest.param(
+            [[[3, 9, 5], [9, 4, 0]]],
+            [[[0, 0, 1], [0, 1, 0]]],
+            id="choices",
+        ),
     ],
 )
 def test_the_segments_of_a_pair_follow_from_its_ids(ids, segments):
     ids = np.int32(ids)
-    found = signatures(2 if ids.ndim == 3 else None, separator=9)["serving_ids"](ids)
-    assert_answer(found, ids, (ids != 0).astype(np.int32), segments)
+    num_choices = 2 if ids.ndim == 3 else None
+    answer = signatures(num_choices, separator=9)["serving_ids"](ids)
+    mask = (ids != 0).astype(np.int32)
+    assert_answer(answer, ids, mask, segments)
 
 
 def test_records_are_padded_to_the_longest_of_the_request():
@@ -78,18 +97,54 @@ def test_records_are_padded_to_the_longest_of_the_request():
 @pytest.mark.parametrize(
     ("ids", "mask", "segments", "sentence"),
     [
-        (IDS + 5, MASK, SEGMENTS, r"input_ids must be at least 0 and below 10, .*\[5\] \[11\]"),
-        (IDS, MASK + 1, SEGMENTS, r"input_mask must be at least 0 and below 2, .*\[1\] \[2\]"),
-        (IDS, MASK, SEGMENTS - 1, r"segment_ids must be at least 0 and below 2, .*\[-1\] \[0\]"),
-        (IDS, MASK[:, :2], SEGMENTS, "input_mask must have the shape of input_ids"),
-        (IDS, MASK, SEGMENTS[:1], "segment_ids must have the shape of input_ids"),
-        (
-            *[np.ones((1, 7), np.int32)] * 3,
-            r"the model takes sequences of 1 to 6 tokens, these have\] \[7\]",
+        pytest.param(
+            IDS + 5,
+            MASK,
+            SEGMENTS,
+            r"input_ids must be at least 0 and below 10, .*\[5\] \[11\]",
+            id="ids outside the vocabulary",
         ),
-        (
-            *[np.ones((1, 0), np.int32)] * 3,
+        pytest.param(
+            IDS,
+            MASK + 1,
+            SEGMENTS,
+            r"input_mask must be at least 0 and below 2, .*\[1\] \[2\]",
+            id="a mask of 2",
+        ),
+        pytest.param(
+            IDS,
+            MASK,
+            SEGMENTS - 1,
+            r"segment_ids must be at least 0 and below 2, .*\[-1\] \[0\]",
+            id="negative segments",
+        ),
+        pytest.param(
+            IDS,
+            MASK[:, :2],
+            SEGMENTS,
+            "input_mask must have the shape of input_ids",
+            id="a shorter mask",
+        ),
+        pytest.param(
+            IDS,
+            MASK,
+            SEGMENTS[:1],
+            "segment_ids must have the shape of input_ids",
+            id="fewer rows of segments",
+        ),
+        pytest.param(
+            SEVEN_TOKENS,
+            SEVEN_TOKENS,
+            SEVEN_TOKENS,
+            r"the model takes sequences of 1 to 6 tokens, these have\] \[7\]",
+            id="too many tokens",
+        ),
+        pytest.param(
+            NO_TOKENS,
+            NO_TOKENS,
+            NO_TOKENS,
             r"the model takes sequences of 1 to 6 tokens, these have\] \[0\]",
+            id="no tokens",
         ),
     ],
 )
@@ -101,23 +156,36 @@ def test_what_the_model_cannot_take_is_refused(ids, mask, segments, sentence):
 @pytest.mark.parametrize(
     ("examples", "num_choices", "sentence"),
     [
-        ([b"no example"], None, "Could not parse example input"),
-        (
+        pytest.param(
+            [b"no example"],
+            None,
+            "Could not parse example input",
+            id="not an example",
+        ),
+        pytest.param(
             records([[3, 4]], [[1]], [[0, 0]]),
             None,
             "every example must have as many input_mask as input_ids",
+            id="a shorter mask",
         ),
-        (
+        pytest.param(
             records([[3, 4]], [[1, 1]], [[]]),
             None,
             "every example must have as many segment_ids as input_ids",
+            id="no segments",
         ),
-        (
+        pytest.param(
             records([[3, 2**32 + 4]], [[1, 1]], [[0, 0]]),
             None,
             "input_ids must be at least 0 and below 10",
+            id="an id of 33 bits",
         ),
-        (records([[3, 4, 5]], [[1, 1, 1]], [[0, 0, 0]]), 2, "must have input_ids of 2 choices"),
+        pytest.param(
+            records([[3, 4, 5]], [[1, 1, 1]], [[0, 0, 0]]),
+            2,
+            "must have input_ids of 2 choices",
+            id="3 tokens for 2 choices",
+        ),
     ],
 )
 def test_records_that_are_no_input_are_refused(examples, num_choices, sentence):
