@@ -65,8 +65,9 @@ class HuggingFaceCheckpoint:
 
     def _add_entry(self, name: str):
         entry = names.from_huggingface(name) or names.Entry(name, name)
-        if entry.tf1 in self._entries:
-            self._check_same(self._entries[entry.tf1].huggingface, name)
+        earlier_entry = self._entries.get(entry.tf1)
+        if earlier_entry:
+            self._check_same(earlier_entry.huggingface, name)
         self._entries[entry.tf1] = entry._replace(huggingface=name)
 
     def read(self, name: str) -> np.ndarray:
@@ -105,9 +106,11 @@ class HuggingFaceCheckpoint:
         """
         tensors = {name: file.get_tensor(name) for name, file in self._open_files.items()}
         for name, value in new_weights.items():
-            for copy in (self._entries[name].huggingface, names.COPIES[name]):
+            entry = self._entries[name]
+            for copy in (entry.huggingface, names.COPIES[name]):
                 if copy in tensors:
-                    tensors[copy] = value.astype(tensors[copy].dtype)
+                    dtype = tensors[copy].dtype
+                    tensors[copy] = value.astype(dtype)
         return tensors
 
     def _read_tensor(self, name: str) -> np.ndarray:
@@ -138,7 +141,8 @@ class HuggingFaceCheckpoint:
             if self.dtypes[tf1_name] not in _FLOATS.values():
                 continue
             weight = self._read_tensor(entry.huggingface)
-            if not np.array_equal(self._read_tensor(copy), weight):
+            copied_weight = self._read_tensor(copy)
+            if not np.array_equal(copied_weight, weight):
                 shared = "the word embeddings" if copy == names.TIED_TABLE else "this bias"
                 raise InputError(
                     f"{self.path}: {copy} differs from {entry.huggingface}; only models that share "
@@ -147,7 +151,9 @@ class HuggingFaceCheckpoint:
 
     def _check_same(self, name: str, other: str):
         """Refuses a weight that has two names with different values."""
-        if not np.array_equal(self._read_tensor(name), self._read_tensor(other)):
+        value = self._read_tensor(name)
+        other_value = self._read_tensor(other)
+        if not np.array_equal(value, other_value):
             raise InputError(
                 f"{self.path}: {name} and {other} name the same weight and differ; remove the one "
                 "that is not of this model"
@@ -213,7 +219,7 @@ def write(
         entries.append(entry)
     tf1_names = [entry.tf1 for entry in entries]
     heads = [name for name in tf1_names if not name.startswith("bert/")]
-    # Without a head the weights are those of transformers' BertModel, whose names have no prefix.
+    # Without a head, the weights are those of transformers' BertModel, whose names have no prefix.
     prefix = "" if heads else "bert."
     renamed_tensors = {}
     for entry in entries:
@@ -232,8 +238,9 @@ def write(
         numbered_labels = list(enumerate(labels))
         fields["id2label"] = {str(number): label for number, label in numbered_labels}
         fields["label2id"] = {label: number for number, label in numbered_labels}
+    content = json.dumps(fields, indent=2, sort_keys=True) + "\n"
     with writing.replacing(os.path.join(folder, CONFIG_FILE)) as file:
-        file.write(json.dumps(fields, indent=2, sort_keys=True) + "\n")
+        file.write(content)
     write_tensors(os.path.join(folder, WEIGHTS_FILE), renamed_tensors)
 
 
@@ -244,8 +251,9 @@ def write_tensors(path: str, tensors: dict[str, np.ndarray]) -> None:
         path: the path of the file.
         tensors: the tensors by name.
     """
+    content = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     with writing.replacing(path, "wb") as file:
-        file.write(safetensors.numpy.save(tensors, metadata={"format": "pt"}))
+        file.write(content)
 
 
 def _choose_class(heads: list[str], linear_class: str) -> str:
