@@ -1,4 +1,4 @@
-"""Probabilities, losses, the temperature and the bins, beside SciPy and scikit-learn."""
+"""Probabilities, losses, the temperature and the bins equal those of SciPy and scikit-learn."""
 
 import numpy as np
 import pytest
@@ -10,27 +10,31 @@ from official_bert.metrics.calibration import best_temperature, losses, probabil
 
 DRAWS = np.random.default_rng(1)
 LOGITS = DRAWS.normal(scale=4.0, size=(4000, 5))
-# What is drawn by the probabilities of logits that are a third as large: the best temperature is
-# near 3.
-ONE = (scipy.special.softmax(LOGITS / 3, axis=1).cumsum(axis=1) < DRAWS.random((4000, 1))).sum(
-    axis=1
-)
-SEVERAL = (DRAWS.random(LOGITS.shape) < scipy.special.expit(LOGITS / 3)).astype(np.int32)
+# The targets are drawn by the probabilities of logits that are a third as large, so that the best
+# temperature is near 3.
+CUMULATIVE = scipy.special.softmax(LOGITS / 3, axis=1).cumsum(axis=1)
+ONE = (CUMULATIVE < DRAWS.random((4000, 1))).sum(axis=1)
+IS_LABEL = DRAWS.random(LOGITS.shape) < scipy.special.expit(LOGITS / 3)
+SEVERAL = IS_LABEL.astype(np.int32)
 BOTH = pytest.mark.parametrize("targets", [ONE, SEVERAL], ids=["one label", "several labels"])
 
 
 def loss(logits, targets) -> np.ndarray:
     if targets.ndim == 1:
-        return -scipy.special.log_softmax(logits, axis=1)[np.arange(len(targets)), targets]
-    return -scipy.special.log_expit(np.where(targets == 1, logits, -logits)).mean(axis=1)
+        log_probabilities = scipy.special.log_softmax(logits, axis=1)
+        return -log_probabilities[np.arange(len(targets)), targets]
+    signed_logits = np.where(targets == 1, logits, -logits)
+    return -scipy.special.log_expit(signed_logits).mean(axis=1)
 
 
 @BOTH
 def test_probabilities_and_losses(targets):
-    chances = (
-        scipy.special.softmax(LOGITS, axis=1) if targets.ndim == 1 else scipy.special.expit(LOGITS)
-    )
-    np.testing.assert_allclose(probabilities(LOGITS, targets.ndim == 2), chances, rtol=1e-9)
+    is_multi_label = targets.ndim == 2
+    if is_multi_label:
+        expected = scipy.special.expit(LOGITS)
+    else:
+        expected = scipy.special.softmax(LOGITS, axis=1)
+    np.testing.assert_allclose(probabilities(LOGITS, is_multi_label), expected, rtol=1e-9)
     np.testing.assert_allclose(
         losses(LOGITS, targets),
         loss(LOGITS, targets),
@@ -39,21 +43,20 @@ def test_probabilities_and_losses(targets):
     )
     extreme = np.float32([[1e4, -1e4, 0, 0, 0]])
     assert np.isfinite(losses(extreme, targets[:1])).all()
-    assert probabilities(extreme, targets.ndim == 2).dtype == np.float32
+    assert probabilities(extreme, is_multi_label).dtype == np.float32
 
 
 @BOTH
-def test_the_temperature_is_scipys(targets):
-    found = best_temperature(LOGITS, targets)
-    options = {"xatol": 1e-9}
-    wanted = scipy.optimize.minimize_scalar(
+def test_the_temperature_equals_scipys(targets):
+    temperature = best_temperature(LOGITS, targets)
+    expected = scipy.optimize.minimize_scalar(
         lambda divisor: loss(LOGITS / divisor, targets).mean(),
         bounds=(0.05, 20),
         method="bounded",
-        options=options,
+        options={"xatol": 1e-9},
     )
-    assert found == pytest.approx(wanted.x, rel=1e-5)
-    assert 2.8 < found < 3.2
+    assert temperature == pytest.approx(expected.x, rel=1e-5)
+    assert 2.8 < temperature < 3.2
 
 
 def test_a_model_without_errors_stays_within_the_bounds():
@@ -62,24 +65,26 @@ def test_a_model_without_errors_stays_within_the_bounds():
 
 
 @BOTH
-def test_the_bins_are_scikit_learns(targets):
+def test_the_bins_equal_scikit_learns(targets):
     chances = probabilities(LOGITS, targets.ndim == 2)
     if targets.ndim == 1:
-        confidences, is_right = chances.max(axis=1), chances.argmax(axis=1) == targets
+        confidences = chances.max(axis=1)
+        is_correct = chances.argmax(axis=1) == targets
     else:
-        confidences, is_right = chances.ravel(), targets.ravel()
-    shares, means = calibration_curve(is_right, confidences, n_bins=15)
+        confidences = chances.ravel()
+        is_correct = targets.ravel()
+    shares, means = calibration_curve(is_correct, confidences, n_bins=15)
     bins = reliability(LOGITS, targets)
     is_used = bins.counts > 0
     np.testing.assert_allclose(bins.shares[is_used], shares)
     np.testing.assert_allclose(bins.confidences[is_used], means)
-    number = np.ceil(confidences * 15)
-    by_hand = sum(
-        np.mean(number == one)
-        * abs(is_right[number == one].mean() - confidences[number == one].mean())
-        for one in np.unique(number)
-    )
-    assert bins.error == pytest.approx(by_hand)
+    bin_numbers = np.ceil(confidences * 15)
+    expected_error = 0.0
+    for bin_number in np.unique(bin_numbers):
+        is_in_bin = bin_numbers == bin_number
+        gap = abs(is_correct[is_in_bin].mean() - confidences[is_in_bin].mean())
+        expected_error += np.mean(is_in_bin) * gap
+    assert bins.error == pytest.approx(expected_error)
     calibrated = reliability(LOGITS / 3, targets)
     assert calibrated.error < 0.03 < bins.error
 

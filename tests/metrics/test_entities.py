@@ -1,3 +1,5 @@
+"""The entities of tags and their scores equal those of seqeval."""
+
 import itertools
 import warnings
 
@@ -24,22 +26,26 @@ def test_every_short_sequence_has_seqevals_entities():
 def test_equals_seqeval(sequences):
     targets = [[target for target, _ in sequence] for sequence in sequences]
     predictions = [[predicted for _, predicted in sequence] for sequence in sequences]
-    scores = ("precision", "recall", "f1")
+    score_names = ("precision", "recall", "f1")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of zero divisions
+        warnings.simplefilter("ignore")  # seqeval warns of zero divisions
         overall = precision_recall_fscore_support(targets, predictions, average="micro")
         each = precision_recall_fscore_support(targets, predictions, average=None)
-    types = sorted({entity[0] for entity in get_entities(targets) + get_entities(predictions)})
-    expected = dict(zip(scores, overall[:3], strict=True)) | {
-        "accuracy": accuracy_score(targets, predictions)
-    }
+    entities = get_entities(targets) + get_entities(predictions)
+    types = sorted({entity[0] for entity in entities})
+    expected = dict(zip(score_names, overall[:3], strict=True))
+    expected["accuracy"] = accuracy_score(targets, predictions)
     for number, type_ in enumerate(types):
-        expected |= {
-            f"{name}_{type_}": values[number] for name, values in zip(scores, each[:3], strict=True)
-        }
-    found = entity_scores(targets, predictions)
-    assert list(found) == list(expected)
-    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=0, atol=1e-12)
+        for name, values in zip(score_names, each[:3], strict=True):
+            expected[f"{name}_{type_}"] = values[number]
+    scores = entity_scores(targets, predictions)
+    assert list(scores) == list(expected)
+    np.testing.assert_allclose(
+        list(scores.values()),
+        list(expected.values()),
+        rtol=0,
+        atol=1e-12,
+    )
 
 
 def test_a_tag_of_no_scheme_is_refused():
