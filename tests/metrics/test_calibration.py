@@ -13,7 +13,7 @@ LOGITS = DRAWS.normal(scale=4.0, size=(4000, 5))
 # The targets are drawn by the probabilities of logits that are a third as large, so that the best
 # temperature is near 3.
 CUMULATIVE = scipy.special.softmax(LOGITS / 3, axis=1).cumsum(axis=1)
-ONE = (CUMULATIVE < DRAWS.random((4000, 1))).sum(axis=1)
+ONE = (DRAWS.random((4000, 1)) > CUMULATIVE).sum(axis=1)
 IS_LABEL = DRAWS.random(LOGITS.shape) < scipy.special.expit(LOGITS / 3)
 SEVERAL = IS_LABEL.astype(np.int32)
 BOTH = pytest.mark.parametrize("targets", [ONE, SEVERAL], ids=["one label", "several labels"])
@@ -30,10 +30,8 @@ def loss(logits, targets) -> np.ndarray:
 @BOTH
 def test_probabilities_and_losses(targets):
     is_multi_label = targets.ndim == 2
-    if is_multi_label:
-        expected = scipy.special.expit(LOGITS)
-    else:
-        expected = scipy.special.softmax(LOGITS, axis=1)
+    softmax = scipy.special.softmax(LOGITS, axis=1)
+    expected = scipy.special.expit(LOGITS) if is_multi_label else softmax
     np.testing.assert_allclose(probabilities(LOGITS, is_multi_label), expected, rtol=1e-9)
     np.testing.assert_allclose(
         losses(LOGITS, targets),
@@ -47,7 +45,7 @@ def test_probabilities_and_losses(targets):
 
 
 @BOTH
-def test_the_temperature_equals_scipys(targets):
+def test_the_temperature_is_scipys(targets):
     temperature = best_temperature(LOGITS, targets)
     expected = scipy.optimize.minimize_scalar(
         lambda divisor: loss(LOGITS / divisor, targets).mean(),
@@ -65,7 +63,7 @@ def test_a_model_without_errors_stays_within_the_bounds():
 
 
 @BOTH
-def test_the_bins_equal_scikit_learns(targets):
+def test_the_bins_are_scikit_learns(targets):
     chances = probabilities(LOGITS, targets.ndim == 2)
     if targets.ndim == 1:
         confidences = chances.max(axis=1)
