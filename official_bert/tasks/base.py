@@ -84,17 +84,6 @@ class OptionalMembers:
     predicts_without_model: bool = False
     learns_from_labels_alone: bool = True
 
-    def for_checkpoint(
-        self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig
-    ) -> ServedTask:
-        """Returns the part of the task that a checkpoint with variables of these TF1 names can
-        serve.
-
-        The checkpoint may lack a head, for example; and a task learns here the ids of special
-        tokens that it serves.
-        """
-        return self
-
     def further_signatures(self, model, reader=None) -> dict[str, Callable[[dict], dict]]:
         """Returns further signatures of an export, by name, as functions to a dict of [B, ...].
 
@@ -173,6 +162,21 @@ class ServedTask(OptionalMembers, abc.ABC):
             InputError: the settings contradict each other.
         """
         return cls()
+
+    def for_checkpoint(
+        self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig
+    ) -> ServedTask:
+        """Returns the part of the task that a checkpoint can serve; by default the whole task.
+
+        The checkpoint may lack a head, for example. A task can also look up here the ids of the
+        special tokens that it serves.
+
+        Args:
+            names: the TF1 names of the variables of the checkpoint.
+            tokenizer: the tokenizer of the model.
+            config: its configuration.
+        """
+        return self
 
     @abc.abstractmethod
     def build_model(self, config: BertConfig, **arguments):

@@ -46,6 +46,7 @@ class ServedModel(Protocol):
         """Runs an export of tensors on a set: outputs, [n, ...], with zeros behind the end of
         shorter examples.
         """
+        ...
 
     def run_texts(
         self, texts: Mapping[str, Sequence], signature: str = "serving_text"
@@ -53,6 +54,7 @@ class ServedModel(Protocol):
         """Runs an export of text and returns the outputs for each request; `texts` are strings,
         or lists, by input.
         """
+        ...
 
 
 class Client(Protocol):
@@ -69,24 +71,28 @@ class Client(Protocol):
 
     columns: Sequence[str]
     num_required: int
-    method: str
+    method: ClassVar[str]
 
     def check(self, texts: Texts):
         """Validates a request; raises InputError if the model cannot answer it."""
+        ...
 
     def is_cut(self, texts: Texts) -> bool:
-        """Tells whether the model reads only a part of a request."""
+        """Returns whether the model reads only a part of a request."""
+        ...
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns an answer of plain Python values, ready for JSON, for each request; all have
         passed `check`.
         """
+        ...
 
     def postprocess(self, texts: Texts, answer: dict, **settings: Any) -> Any:
         """Returns the answer to a request in the form that the pipelines of transformers give.
 
         `settings` are those of the caller of `method`; one that cannot be used raises InputError.
         """
+        ...
 
 
 class TextClient:
@@ -102,10 +108,11 @@ class TextClient:
         """Connects the client to an export; `num_required` columns, None for all, must be in
         each request.
         """
-        self.model, self.columns = model, tuple(columns)
+        self.model = model
+        self.columns: Sequence[str] = tuple(columns)
         self.num_required = len(self.columns) if num_required is None else num_required
 
-    def postprocess(self, texts: Texts, answer: dict) -> Any:
+    def postprocess(self, texts: Texts, answer: dict, **settings: Any) -> Any:
         """Returns the answer as it is, for clients without a `method`."""
         return answer
 
@@ -159,8 +166,9 @@ def num_tokens(tokenizer, texts: Texts) -> int:
 def pair_encoder(tokenizer, max_seq_length: int) -> Callable[[Texts], tuple[list[int], int]]:
     """Returns a function from one or two texts to their ids and the number of ids in segment 0."""
 
-    def encode(texts):
-        text_a, text_b = (*texts, None)[:2]
+    def encode(texts: Texts) -> tuple[list[int], int]:
+        text_a = texts[0]
+        text_b = texts[1] if len(texts) > 1 else None
         return model_input_ids(tokenizer, text_a, text_b, max_seq_length)
 
     return encode

@@ -162,10 +162,9 @@ def load(task_name: str) -> type:
                 "PYTHONPATH"
             ) from error
         raise failure(task_name, "importing it fails", error) from error
-    outside_class, location = (
-        getattr(module, class_name, None),
-        module.__spec__.origin or module_name,
-    )
+    outside_class = getattr(module, class_name, None)
+    specification = module.__spec__
+    location = (specification and specification.origin) or module_name
     if not isinstance(outside_class, type):
         raise InputError(
             f"--task_name={task_name}: {location} defines no class {class_name!r}; correct the name"

@@ -132,7 +132,7 @@ def _read_swag(rows: Iterator[Row], path: str, guid: str, labelled: bool) -> lis
     wanted = (*_SWAG_TEXTS, "label") if labelled else _SWAG_TEXTS
     _check_swag_header(path, [fold_name(name) for name in names], wanted)
     decided = decide_columns(path, names, [Role(name, (name,)) for name in wanted])
-    columns = [decided.number(name) for name in wanted]
+    columns = [decided.role_columns[name][0] for name in wanted]
     examples = []
     for number, row in enumerate(rows, start=1):
         if len(row.fields) != len(names):

@@ -45,7 +45,8 @@ class ChoiceTask(Task):
         path = data_files.path(set_name, self._layout.names[set_name])
         examples = self._layout.read(path, set_name, set_name != "test")
         if set_name != "test":
-            check_labels(path, [example.label for example in examples])
+            labels = [example.label for example in examples if example.label is not None]
+            check_labels(path, labels)
         return {"": examples}
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedChoices:

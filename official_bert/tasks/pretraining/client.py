@@ -4,7 +4,6 @@ vectors without [MASK].
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -174,7 +173,11 @@ class _MaskedInputs:
 
     inputs: ModelInputs
     positions: RaggedRows
-    lengths: ClassVar[property] = property(lambda self: self.inputs.lengths)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of tokens of each input, special tokens included: int64[inputs]."""
+        return self.inputs.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         most = int(self.positions.lengths.max())

@@ -187,6 +187,7 @@ class PretrainingTask(TrainableTask):
 
     def _make_masks(self, seed: int) -> DynamicMasks:
         settings = self._run_settings
+        assert settings.vocab_file is not None  # A pre-training that draws masks needs it.
         vocabulary = InstanceVocabulary.from_vocab(load_vocab(settings.vocab_file))
         return DynamicMasks(vocabulary, mask_config(settings), seed)
 

@@ -207,15 +207,20 @@ def rank_answers(
 def choose_answers(
     nbest: Mapping[str, Sequence[Mapping]],
     null_odds: Mapping[str, float],
-    null_score_diff_threshold: float = 0.0,
+    null_score_diff_threshold: float | None = 0.0,
 ) -> dict[str, str]:
     """Returns the answer to each question: the first entry of its list or, with null odds, the
     first that is not "".
 
-    The answer is "" if the null odds exceed the threshold, or if the list contains only "".
+    Args:
+        nbest: the entries of each question by its id, the best first.
+        null_odds: the odds of each question that it has no answer; empty in version 1.
+        null_score_diff_threshold: the null odds above which the answer is "". It is also "" if the
+            list contains only "". None is for version 1 alone.
     """
     if not null_odds:
         return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
+    assert null_score_diff_threshold is not None  # A threshold of version 2 has been tuned by now.
     best = {
         qas_id: next((entry["text"] for entry in entries if entry["text"]), "")
         for qas_id, entries in nbest.items()

@@ -248,9 +248,10 @@ def _warn_of_ambiguous_answers(input_file: str, examples: Sequence[SquadExample]
 
 
 def _is_ambiguous(example: SquadExample) -> bool:
-    if not example.orig_answer_text or example.start_position != example.end_position:
+    first = example.start_position
+    if not example.orig_answer_text or first is None or first != example.end_position:
         return False
-    return example.doc_tokens[example.start_position].count(example.orig_answer_text.strip()) > 1
+    return example.doc_tokens[first].count(example.orig_answer_text.strip()) > 1
 
 
 def _warn_of_repeated_ids(input_file: str, examples: Sequence[SquadExample]):

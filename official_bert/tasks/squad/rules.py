@@ -46,7 +46,9 @@ class SquadRules(SquadServing):
                 threshold of None or "auto" has to be tuned, and "auto:FILE" of an earlier version.
         """
         names = [field.name for field in dataclasses.fields(cls)]
-        fields = {name: values[name] for name in names if values.get(name) is not None}
+        fields: dict[str, Any] = {
+            name: values[name] for name in names if values.get(name) is not None
+        }
         value = values.get("null_score_diff_threshold", 0.0)
         threshold = None
         if value is not None and not str(value).startswith(AUTO):
@@ -56,7 +58,8 @@ class SquadRules(SquadServing):
                 "--null_score_diff_threshold=%s: is ignored without --version_2_with_negative",
                 value,
             )
-        return cls(**fields | {"null_score_diff_threshold": threshold})
+        fields["null_score_diff_threshold"] = threshold
+        return cls(**fields)
 
     @property
     def is_tuned(self) -> bool:

@@ -217,6 +217,7 @@ class SquadTask(Task):
         candidates = extract_candidates(encoded.examples, encoded.windows, results, self.rules)
         threshold = math.inf if self.rules.is_tuned else self.rules.null_score_diff_threshold
         answers = choose_answers(*candidates, threshold)
+        assert encoded.gold is not None  # A file that evaluates has been read with its answers.
         return self.scores(encoded.gold, answers, candidates.null_odds)
 
     def scores(
@@ -249,9 +250,9 @@ class SquadTask(Task):
         scores = self._write_answers(output_dir, encoded, candidates, suffix)
         if not self._reports_threshold:
             return scores
-        scores = (scores or {}) | {
-            "null_score_diff_threshold": self.rules.null_score_diff_threshold
-        }
+        threshold = self.rules.null_score_diff_threshold
+        assert threshold is not None  # It was tuned here or on a set of its own.
+        scores = (scores or {}) | {"null_score_diff_threshold": threshold}
         return scores | self._untuned_scores(encoded, candidates) if is_tuned_here else scores
 
     def _results(
@@ -268,6 +269,7 @@ class SquadTask(Task):
             "doc_stride",
             "max_query_length",
         )
+        assert self._vocab_file is not None  # A run has a vocabulary.
         made_from = {
             "file": files.sha256(encoded.path),
             "vocabulary": files.sha256(self._vocab_file),
@@ -286,6 +288,7 @@ class SquadTask(Task):
     def _tune(self, encoded: EncodedQuestions, candidates: Candidates):
         """Sets the threshold that gives the best F1 on a set with true answers."""
         answers = choose_answers(*candidates, math.inf)
+        assert encoded.gold is not None  # A file that tunes has been read with its answers.
         threshold = best_null_odds_threshold(encoded.gold, answers, candidates.null_odds)
         self.rules = dataclasses.replace(self.rules, null_score_diff_threshold=threshold)
         logging.info("  Null score diff threshold = %r", threshold)
@@ -319,6 +322,7 @@ class SquadTask(Task):
             "untuned_exact and untuned_f1"
         )
         answers = choose_answers(*candidates, UNTUNED_THRESHOLD)
+        assert encoded.gold is not None  # The threshold was tuned on them.
         scores = self.scores(encoded.gold, answers, candidates.null_odds)
         untuned = {f"untuned_{name}": value for name, value in scores.items() if "best" not in name}
         return untuned | {"threshold_is_tuned_on_predicted_file": 1}
@@ -368,14 +372,15 @@ def _read_questions(path: str, answers_serve: str, flag: str = "predict_file") -
 
 def _warn_of_unanswerable(questions: QuestionSet):
     """Warns of questions without an answer where the answer is always a text."""
-    num_without = sum(not question.answers for question in questions.gold or ())
+    gold = questions.gold or ()
+    num_without = sum(not question.answers for question in gold)
     if num_without:
         logging.warning(
             "%s: %d of %d questions have no answer and count as wrong; for files of SQuAD 2.0, "
             "pass --version_2_with_negative",
             questions.path,
             num_without,
-            len(questions.gold),
+            len(gold),
         )
 
 

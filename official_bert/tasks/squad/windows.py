@@ -43,35 +43,36 @@ class InputFeatures:
     tokens: Sequence[str]
     token_to_orig_map: Mapping[int, int]
     token_is_max_context: Mapping[int, bool]
-    input_ids: Sequence[int]
-    input_mask: Sequence[int]
-    segment_ids: Sequence[int]
+    input_ids: Sequence[int] | np.ndarray
+    input_mask: Sequence[int] | np.ndarray
+    segment_ids: Sequence[int] | np.ndarray
     start_position: int | None = None
     end_position: int | None = None
     is_impossible: bool | None = None
 
 
-class PositionMap(Mapping):
+class PositionMap(Mapping[int, Any]):
     """A read-only mapping from consecutive positions, of which `first` is the first, to an array
     of values.
     """
 
-    __slots__ = ("first", "values")
+    __slots__ = ("array", "first")
 
-    def __init__(self, first: int, values: np.ndarray):
-        self.first, self.values = first, values
+    def __init__(self, first: int, array: np.ndarray):
+        self.first = first
+        self.array = array
 
-    def __getitem__(self, position: int):
+    def __getitem__(self, position: int) -> Any:
         index = position - self.first
-        if not 0 <= index < len(self.values):
+        if not 0 <= index < len(self.array):
             raise KeyError(position)
-        return self.values[index].item()
+        return self.array[index].item()
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(self.first, self.first + len(self.values)))
+        return iter(range(self.first, self.first + len(self.array)))
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.array)
 
     def __repr__(self) -> str:
         return repr(dict(self))
@@ -84,9 +85,8 @@ def dense(position_map: Mapping[int, int], length: int, default: int) -> np.ndar
     values = np.full(length, default)
     if isinstance(position_map, PositionMap):
         last = position_map.first + len(position_map)
-        values[position_map.first : last] = position_map.values[
-            : max(0, length - position_map.first)
-        ]
+        num_inside = max(0, length - position_map.first)
+        values[position_map.first : last] = position_map.array[:num_inside]
     else:
         for position, value in position_map.items():
             if position < length:
@@ -117,10 +117,14 @@ def windows_of(
 
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     unique_ids = itertools.count(FIRST_UNIQUE_ID)
-    words, document, num_empty = None, None, 0
+    words: Sequence[str] | None = None
+    document: _Document | None = None
+    num_empty = 0
     for example_index, example in enumerate(counted(examples, "questions cut into windows")):
-        if example.doc_tokens is not words:  # the questions of a paragraph share their words
-            words, document = example.doc_tokens, _document(example.doc_tokens, pieces_of)
+        # The questions of a paragraph share their words.
+        if document is None or example.doc_tokens is not words:
+            words = example.doc_tokens
+            document = _document(words, pieces_of)
         query = tokenizer.tokenize(example.question_text)[: rules.max_query_length]
         max_tokens = max_seq_length - len(query) - 3
         if max_tokens < 1:
@@ -226,6 +230,10 @@ def _answer_tokens(
     """
     if example.is_impossible:
         return None
+    # Questions are read for training with the words and the text of their answer.
+    assert example.start_position is not None
+    assert example.end_position is not None
+    assert example.orig_answer_text is not None
     start = int(document.first_token_of_word[example.start_position])
     end = len(document.tokens) - 1
     if example.end_position < len(example.doc_tokens) - 1:
@@ -261,12 +269,13 @@ def _log(feature: InputFeatures):
             )
         for name in ("input_ids", "input_mask", "segment_ids"):
             yield f"{name}: {' '.join(map(str, getattr(feature, name)))}"
-        if feature.start_position is None:
+        start = feature.start_position
+        end = feature.end_position
+        if start is None or end is None:
             return
         if feature.is_impossible:
             yield "impossible example"
             return
-        start, end = feature.start_position, feature.end_position
         yield f"start_position: {start}"
         yield f"end_position: {end}"
         yield f"answer: {' '.join(feature.tokens[start : end + 1])}"
@@ -373,7 +382,7 @@ def encode_questions(
     return EncodedQuestions(**_arrays(windows), **fields, **more)
 
 
-def _arrays(windows: Iterable[InputFeatures]) -> dict[str, np.ndarray | None]:
+def _arrays(windows: Iterable[InputFeatures]) -> dict[str, Any]:
     """Collects the fields of EncodedWindows without keeping the windows in memory."""
     input_ids, extents, positions, is_impossible = [], [], [], []
     for window in windows:

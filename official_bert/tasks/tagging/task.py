@@ -151,12 +151,13 @@ class TaggingTask(Task):
             self.labels = labels_of(source.sentences)
         if set_name == "test":
             self._check_columns()
-        check_words(source, self.labels, self._document_context)
+        check_words(source, self._known_labels(), self._document_context)
         return {"": source}
 
     def _check_columns(self):
         """Raises InputError if predictions.conll can't contain the tags."""
-        if with_blanks := [label for label in self.labels if re.search(r"[ \t\r\n]", label)]:
+        labels = self._known_labels()
+        if with_blanks := [label for label in labels if re.search(r"[ \t\r\n]", label)]:
             raise InputError(
                 f"{with_blanks[0]!r}: the tag has a blank, which separates the columns of "
                 "predictions.conll; use official-bert predict, or train on types without blanks"
@@ -188,7 +189,7 @@ class TaggingTask(Task):
         return self._losses(model(features), features)
 
     def _losses(self, logits, features: dict):
-        logits = ops.reshape(logits, (-1, len(self.labels)))
+        logits = ops.reshape(logits, (-1, len(self._known_labels())))
         return cross_entropy(logits, ops.reshape(features["label_ids"], [-1]))
 
     def weights(self, features: dict):
@@ -216,7 +217,13 @@ class TaggingTask(Task):
         """Fits the temperature, for the tags of words."""
         self.temperature = temperature.fitted(*_of_words(encoded, outputs))
 
-    def report(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
+    def report(
+        self,
+        output_dir: str,
+        encoded: EncodedWords,
+        outputs: dict[str, np.ndarray],
+        suffix: str = "",
+    ):
         """Writes reliability.tsv of a calibrated model."""
         if self.temperature:
             temperature.write_reliability(
@@ -226,7 +233,7 @@ class TaggingTask(Task):
     def predictions(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> list[list[str]]:
         """Returns the predicted tags of each sentence of the file."""
         numbers = encoded.of_words(outputs["tags"])
-        return predicted_tags(encoded.source.sentences, numbers, self.labels)
+        return predicted_tags(encoded.source.sentences, numbers, self._known_labels())
 
     def metrics(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """Returns conlleval's scores: `eval_precision`, `eval_recall` and `eval_f1` of all entities
@@ -246,7 +253,11 @@ class TaggingTask(Task):
         return found
 
     def write_predictions(
-        self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""
+        self,
+        output_dir: str,
+        encoded: EncodedWords,
+        outputs: dict[str, np.ndarray],
+        suffix: str = "",
     ):
         """Writes predictions.conll: the test file with the predicted tags."""
         path = os.path.join(output_dir, f"predictions{suffix}.conll")
@@ -269,7 +280,8 @@ class TaggingTask(Task):
             "probabilities": tf.nn.softmax(logits),
             # LiteRT lacks tf.where for strings.
             "tags": tf.gather(
-                tf.constant(["", *self.labels]), tf.where(features["input_mask"] > 0, best + 1, 0)
+                tf.constant(["", *self._known_labels()]),
+                tf.where(features["input_mask"] > 0, best + 1, 0),
             ),
         }
 
@@ -279,7 +291,7 @@ class TaggingTask(Task):
                 "The export of text splits at blanks only, so that punctuation stays at its word: "
                 "an export of tensors gives the entities that the folder of the model gives"
             )
-        return tag_words(model, texts["text"], reader, self.labels)
+        return tag_words(model, texts["text"], reader, self._known_labels())
 
     def settings(self) -> dict[str, Any]:
         settings = TaggingSettings(

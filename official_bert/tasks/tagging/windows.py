@@ -62,7 +62,8 @@ class EncodedWords:
 
 def labels_of(sentences: Iterable[Sentence]) -> list[str]:
     """Returns the label O, then B and I of every type that occurs, sorted; tags may have no type."""
-    types = sorted({tag[1:] for sentence in sentences for tag in sentence.tags if tag != "O"})
+    tags = {tag for sentence in sentences for tag in sentence.tags or ()}
+    types = sorted({tag[1:] for tag in tags - {"O"}})
     return ["O", *(f"{mark}{type_}" for type_ in types for mark in "BI")]
 
 
@@ -91,11 +92,11 @@ def encoded_words(
         key=lambda pair: pair[0],
     ):
         sentences = [sentence for _, sentence in group]
-        targets = [
-            1 + (numbers[tag] if sentence.tags else 0)
-            for sentence in sentences
-            for tag in sentence.tags or sentence.columns
-        ]
+        targets = []
+        for sentence in sentences:
+            # Without tags each word counts as one with the first label.
+            tags = sentence.tags or [labels[0]] * len(sentence.columns)
+            targets += [1 + numbers[tag] for tag in tags]
         windows += _windows(sentences, np.array(targets, np.int32), max_seq_length, tokenizer)
     inputs = ModelInputs((ids, len(ids)) for ids, _ in windows)
     return EncodedWords(source, inputs, RaggedRows(targets for _, targets in windows))
@@ -136,7 +137,7 @@ def predicted_tags(
     sentences: Sequence[Sentence], numbers: np.ndarray, labels: Sequence[str]
 ) -> list[list[str]]:
     """Returns the tags of each sentence for the label ids of all words, int32[words]."""
-    tags = iter([labels[number] for number in numbers])
+    tags = iter([labels[int(number)] for number in numbers])
     return [list(itertools.islice(tags, len(sentence.columns))) for sentence in sentences]
 
 
@@ -164,10 +165,12 @@ def _windows(
     first = 0
     for sentence_end in sentence_ends:
         while first < sentence_end:
-            start = word_starts[first]
+            start = int(word_starts[first])
             # Words that fit whole.
-            last = min(sentence_end, np.searchsorted(word_ends, start + room, side="right"))
-            low, high = _with_context(start, word_ends[last - 1], len(ids), room)
+            num_whole = int(np.searchsorted(word_ends, start + room, side="right"))
+            last = min(sentence_end, num_whole)
+            end = int(word_ends[last - 1])
+            low, high = _with_context(start, end, len(ids), room)
             window_targets = np.zeros(high - low + 2, np.int32)
             window_targets[word_starts[first:last] - low + 1] = targets[first:last]
             yield np.concatenate([[cls], ids[low:high], [sep]]), window_targets
