@@ -53,10 +53,10 @@ class EncodedWords:
         """Selects the outputs for the words, [words, ...], from those of the windows, [length or
         more, ...] each.
         """
-        rows = [
-            value[: len(self.targets[row])][self.targets[row] > 0]
-            for row, value in enumerate(itertools.islice(values, len(self)))
-        ]
+        rows = []
+        for row, value in enumerate(itertools.islice(values, len(self))):
+            targets = self.targets[row]
+            rows.append(value[: len(targets)][targets > 0])
         return np.concatenate(rows)
 
 
@@ -94,9 +94,10 @@ def encoded_words(
         sentences = [sentence for _, sentence in group]
         targets = []
         for sentence in sentences:
-            # Without tags each word counts as one with the first label.
-            tags = sentence.tags or [labels[0]] * len(sentence.columns)
-            targets += [1 + numbers[tag] for tag in tags]
+            if sentence.tags:
+                targets += [1 + numbers[tag] for tag in sentence.tags]
+            else:  # Each word counts as one with the first label.
+                targets += [1] * len(sentence.columns)
         windows += _windows(sentences, np.array(targets, np.int32), max_seq_length, tokenizer)
     inputs = ModelInputs((ids, len(ids)) for ids, _ in windows)
     return EncodedWords(source, inputs, RaggedRows(targets for _, targets in windows))
