@@ -1,4 +1,4 @@
-"""The inputs made in a graph equal those that the scripts make in Python."""
+"""The inputs that a graph builds equal those that the scripts build in Python."""
 
 import itertools
 import random
@@ -22,20 +22,20 @@ WORDS = ("the", "cat", "sunny", "football", "U.S.", "waved,", "unheard", "\u200d
 
 
 def ragged(rows):
+    values = np.array(joined(rows), np.int32)
     lengths = [len(row) for row in rows]
-    return tf.RaggedTensor.from_row_lengths(
-        np.array([one for row in rows for one in row], np.int32),
-        lengths,
-    )
+    return tf.RaggedTensor.from_row_lengths(values, lengths)
 
 
 def traced(function, *arguments):
     """Calls a function as a graph whose argument lengths are not fixed."""
-    return tf.function(
+    spec = tf.RaggedTensorSpec([None, None], tf.int32, ragged_rank=1)
+    graph_function = tf.function(
         function,
-        input_signature=[tf.RaggedTensorSpec([None, None], tf.int32, 1)] * len(arguments),
+        input_signature=[spec] * len(arguments),
         reduce_retracing=True,
-    )(*map(ragged, arguments))
+    )
+    return graph_function(*map(ragged, arguments))
 
 
 def joined(rows):
@@ -49,34 +49,39 @@ def random_words(rng, largest):
 @pytest.mark.parametrize("max_seq_length", [4, 9, *in_test_long(30)])
 def test_pairs_are_cut_as_in_the_scripts(tokenizer, max_seq_length):
     rng = random.Random(max_seq_length)
-    pairs = [(" ".join(random_words(rng, 9)), " ".join(random_words(rng, 9))) for _ in range(200)]
+    pairs = []
+    for _ in range(200):
+        first = " ".join(random_words(rng, 9))
+        second = " ".join(random_words(rng, 9))
+        pairs.append((first, second))
     expected = [model_input(tokenizer, a, b, max_seq_length) for a, b in pairs]
     length = max(len(one.tokens) for one in expected)
     expected = padded_features(expected, tokenizer, length)
-    first, second = (
-        [tokenizer.encode(text) for text in column] for column in zip(*pairs, strict=True)
-    )
-    made = traced(TextReader(None, tokenizer.vocab, max_seq_length).build_inputs, first, second)
+    first_ids = [tokenizer.encode(first) for first, _ in pairs]
+    second_ids = [tokenizer.encode(second) for _, second in pairs]
+    reader = TextReader(None, tokenizer.vocab, max_seq_length)
+    features = traced(reader.build_inputs, first_ids, second_ids)
     for name in NAMES:
-        np.testing.assert_array_equal(made[name], expected[name], err_msg=name)
-        assert made[name].dtype == tf.int32
+        np.testing.assert_array_equal(features[name], expected[name], err_msg=name)
+        assert features[name].dtype == tf.int32
 
 
 def test_single_texts_by_hand(tokenizer):
     rows = [tokenizer.encode(text) for text in ("the cat sat on the mat", "", "the")]
-    made = traced(lambda a: TextReader(None, tokenizer.vocab, 6).build_inputs(a, None), rows)
+    reader = TextReader(None, tokenizer.vocab, 6)
+    features = traced(lambda ids: reader.build_inputs(ids, None), rows)
     the, cat, sat, on, cls, sep = tokenizer.convert_tokens_to_ids(
         ["the", "cat", "sat", "on", "[CLS]", "[SEP]"]
     )
     np.testing.assert_array_equal(
-        made["input_ids"],
+        features["input_ids"],
         [[cls, the, cat, sat, on, sep], [cls, sep, 0, 0, 0, 0], [cls, the, sep, 0, 0, 0]],
     )
     np.testing.assert_array_equal(
-        made["input_mask"],
+        features["input_mask"],
         [[1] * 6, [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]],
     )
-    np.testing.assert_array_equal(made["segment_ids"], np.zeros([3, 6]))
+    np.testing.assert_array_equal(features["segment_ids"], np.zeros([3, 6]))
 
 
 @pytest.mark.parametrize(
@@ -88,10 +93,11 @@ def test_document_windows_are_those_of_run_squad(
 ):
     rng = random.Random(doc_stride)
     count, largest = (10, 900) if max_seq_length > 100 else (40, 60)
-    examples = [
-        SquadExample(str(number), " ".join(random_words(rng, 10)), random_words(rng, largest))
-        for number in range(count)
-    ]
+    examples = []
+    for number in range(count):
+        question = " ".join(random_words(rng, 10))
+        document_words = random_words(rng, largest)
+        examples.append(SquadExample(str(number), question, document_words))
     expected = []
     convert_examples_to_features(
         examples,
@@ -117,10 +123,10 @@ def test_document_windows_are_those_of_run_squad(
         values = np.array([getattr(feature, name) for feature in expected])
         np.testing.assert_array_equal(windows.features[name], values[:, :length], err_msg=name)
     for row, feature in enumerate(expected):
-        # The last for positions without a piece.
-        word_of = np.array([*words[feature.example_index], -1])
+        # The last value is for positions without a piece.
+        piece_words = np.array([*words[feature.example_index], -1])
         np.testing.assert_array_equal(
-            word_of[windows.pieces[row]],
+            piece_words[windows.pieces[row]],
             dense(feature.token_to_orig_map, length, -1),
         )
         np.testing.assert_array_equal(
@@ -134,40 +140,33 @@ def test_document_windows_are_those_of_run_squad(
     [(9, 3), (9, 100), *in_test_long((30, 7))],
 )
 def test_text_windows_are_those_of_run_classifier(tokenizer, max_seq_length, doc_stride):
-    rng, rules = random.Random(doc_stride), LongTexts(doc_stride, "mean")
+    rng = random.Random(doc_stride)
+    rules = LongTexts(doc_stride, "mean")
     texts = ["", *(" ".join(random_words(rng, 60)) for _ in range(40))]
     windows = [rules.encode_windows(tokenizer, text, max_seq_length) for text in texts]
     encoded = ModelInputs(joined(windows))
     expected = encoded.features(np.arange(len(encoded)), int(encoded.lengths.max()))
     rows = [tokenizer.encode(text) for text in texts]
     reader = TextReader(None, tokenizer.vocab, max_seq_length)
-    features, of_windows = traced(lambda ids: reader.text_windows(ids, doc_stride), rows)
+    features, window_texts = traced(lambda ids: reader.text_windows(ids, doc_stride), rows)
     for name in NAMES:
         np.testing.assert_array_equal(features[name], expected[name], err_msg=name)
-    np.testing.assert_array_equal(
-        of_windows,
-        np.repeat(np.arange(len(texts)), list(map(len, windows))),
-    )
+    num_windows = [len(text_windows) for text_windows in windows]
+    expected_texts = np.repeat(np.arange(len(texts)), num_windows)
+    np.testing.assert_array_equal(window_texts, expected_texts)
 
 
 @pytest.mark.parametrize("documents", [[], [[], []]])
 def test_no_document_no_window(tokenizer, documents):
     reader = TextReader(None, tokenizer.vocab, 12)
-    windows = reader.document_windows(ragged(documents), ragged(documents), 3, 4)
-    assert windows.texts.shape == [0]
-    assert (
-        windows.pieces.shape[0]
-        == windows.has_prediction.shape[0]
-        == windows.features["input_ids"].shape[0]
-        == 0
-    )
-    windows = reader.word_windows(ragged(documents), ragged(documents))
-    assert (
-        windows.pieces.shape[0]
-        == windows.has_prediction.shape[0]
-        == windows.features["input_ids"].shape[0]
-        == 0
-    )
+    ids = ragged(documents)
+    document_windows = reader.document_windows(ids, ids, 3, 4)
+    word_windows = reader.word_windows(ids, ids)
+    assert document_windows.texts.shape == [0]
+    for windows in (document_windows, word_windows):
+        assert windows.pieces.shape[0] == 0
+        assert windows.has_prediction.shape[0] == 0
+        assert windows.features["input_ids"].shape[0] == 0
 
 
 @pytest.mark.parametrize("max_seq_length", [3, 16])
@@ -175,11 +174,10 @@ def test_word_windows_are_those_of_run_ner(tokenizer, tmp_path, max_seq_length):
     rng = random.Random(max_seq_length)
     sentences = [random_words(rng, 40) or ["the"] for _ in range(60)]
     path = tmp_path / "test.conll"
-    path.write_text(
-        "".join("".join(f"{word}\n" for word in words) + "\n" for words in sentences),
-        encoding="utf-8",
-    )
-    encoded = encoded_words(read_conll(str(path), labelled=False), ["O"], max_seq_length, tokenizer)
+    paragraphs = ["\n".join(words) for words in sentences]
+    path.write_text("\n\n".join(paragraphs) + "\n\n", encoding="utf-8")
+    conll = read_conll(str(path), labelled=False)
+    encoded = encoded_words(conll, ["O"], max_seq_length, tokenizer)
     expected = encoded.features(np.arange(len(encoded)), int(encoded.lengths.max()))
 
     unknown = [tokenizer.vocab["[UNK]"]]
@@ -194,10 +192,14 @@ def test_word_windows_are_those_of_run_ner(tokenizer, tmp_path, max_seq_length):
         np.testing.assert_array_equal(windows.features[name], expected[name], err_msg=name)
     np.testing.assert_array_equal(windows.has_prediction, expected["label_mask"])
     # Every word is tagged once, in order.
-    texts = np.repeat(windows.texts.numpy()[:, None], windows.pieces.shape[1], axis=1)[
-        windows.has_prediction
-    ]
-    own = windows.pieces.numpy()[windows.has_prediction]
-    assert [(text, words[text][piece]) for text, piece in zip(texts, own, strict=True)] == [
-        (text, word) for text, sentence in enumerate(sentences) for word in range(len(sentence))
-    ]
+    has_prediction = windows.has_prediction.numpy()
+    position_texts = np.repeat(windows.texts.numpy()[:, None], has_prediction.shape[1], axis=1)
+    texts = position_texts[has_prediction]
+    predicted_pieces = windows.pieces.numpy()[has_prediction]
+    tagged_words = []
+    for text, piece in zip(texts, predicted_pieces, strict=True):
+        tagged_words.append((text, words[text][piece]))
+    expected_words = []
+    for text, sentence in enumerate(sentences):
+        expected_words += [(text, word) for word in range(len(sentence))]
+    assert tagged_words == expected_words
