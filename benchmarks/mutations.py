@@ -134,7 +134,7 @@ data/pretraining/exact.py: commands/test_create_pretraining_data.py
     shuffle(order, rng.getrandbits) -> pass
     round(length * masked_lm_prob) -> int(length * masked_lm_prob)
 data/pretraining/one_shard.py: data/pretraining/test_pairs.py data/pretraining/test_one_shard.py
-    other += other >= document -> other += other > document
+    other += other >= runs.document -> other += other > runs.document
     max_num_tokens - max_num_tokens // 2  # -> max_num_tokens // 2  #
     stream(config.random_seed, number, _PAIRS) -> stream(config.random_seed, _PAIRS)
     0, 1, 2, 3, 4, 1 << 8, 1 << 40 -> 0, 1, 2, 3, 4, 1 << 8, 1 << 8

@@ -18,6 +18,7 @@ import numpy as np
 
 from official_bert.data.pretraining.documents import read_documents
 from official_bert.data.pretraining.exact import (
+    TokenSet,
     create_instances,
     draw_masks,
     sentence_pairs,
@@ -171,9 +172,8 @@ def create_masked_lm_predictions(
     """
     candidates = [i for i, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
     masks = _mask_config(masked_lm_prob, max_predictions_per_seq, do_whole_word_mask)
-    masked_positions, replacements = draw_masks(
-        tokens, candidates, masks, lambda token: token.startswith("##"), "[MASK]", vocab_words, rng
-    )
+    token_set = TokenSet("[MASK]", vocab_words, continues=lambda token: token.startswith("##"))
+    masked_positions, replacements = draw_masks(tokens, candidates, masks, token_set, rng)
     output_tokens = list(tokens)
     for position, token in zip(masked_positions, replacements, strict=True):
         output_tokens[position] = token

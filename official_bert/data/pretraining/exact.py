@@ -5,11 +5,12 @@ Every draw is made in the original's order, so the random generator also ends in
 functions that draw work on tokens of any kind: on vocabulary ids here, and on strings in `compat`.
 """
 
+import dataclasses
 import random
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -69,12 +70,22 @@ def sentence_pairs(
     short_seq_prob: float,
     rng: random.Random,
 ) -> Iterator[SentencePair]:
-    """Yields the pairs of one pass over `document`, in order; random second segments come from all
-    documents.
+    """Yields the pairs of one pass over a document, in order.
 
-    `get_bounds` maps a document to int[segments + 1], the token offsets at which its segments begin
-    and end. The caller must mask each pair, which draws from `rng`, before it asks for the next
-    pair: the original draws in this order.
+    The caller must mask each pair, which draws from `rng`, before it requests the next pair: the
+    original draws in this order.
+
+    Args:
+        document: the number of the document.
+        num_documents: the number of all documents, from which random second segments come.
+        get_bounds: maps a document to int[segments + 1], the token offsets at which its segments
+            begin and end.
+        max_seq_length: the length of a sequence in tokens, special ones included.
+        short_seq_prob: the probability that the pairs are shorter.
+        rng: the source of the draws.
+
+    Raises:
+        InputError: `max_seq_length` is too small for a pair.
     """
     max_num_tokens = max_seq_length - NUM_SPECIAL_TOKENS
     if max_num_tokens < 2:
@@ -151,28 +162,48 @@ def _another_document(document: int, num_documents: int, getrandbits: Callable[[
     return other
 
 
+@dataclasses.dataclass(frozen=True)
+class TokenSet(Generic[Token]):
+    """The tokens that masking uses, as ids or as strings.
+
+    Attributes:
+        mask: [MASK].
+        words: the whole vocabulary, special tokens included, from which random words are drawn.
+        continues: returns whether a token continues a word, with "##".
+    """
+
+    mask: Token
+    words: Sequence[Token]
+    continues: Callable[[Token], bool]
+
+
 def draw_masks(
     tokens: Sequence[Token],
     candidates: list[int],
     masks: MaskConfig,
-    continues: Callable[[Token], bool],
-    mask: Token,
-    words: Sequence[Token],
+    token_set: TokenSet[Token],
     rng: random.Random,
 ) -> tuple[list[int], list[Token]]:
-    """Draws the masked positions and the tokens that replace those at them, both in the order of
-    the draws.
+    """Draws the masked positions, and the tokens that replace those at them.
 
-    The `tokens` include special ones; the `candidates`, positions in increasing order, are
-    shuffled. `continues` tells whether a token starts with "##"; `words` are the whole vocabulary,
-    special tokens included.
+    Args:
+        tokens: the tokens of a sequence, special ones included.
+        candidates: the positions that may be masked, in increasing order; they are shuffled in
+            place.
+        masks: how many positions are masked, and whether with whole words.
+        token_set: the tokens that replace others.
+        rng: the source of the draws.
+
+    Returns:
+        The positions and the tokens, both in the order of the draws.
     """
     count = num_predictions(len(tokens), masks.masked_lm_prob, masks.max_predictions_per_seq)
     if masks.do_whole_word_mask:
-        positions = draw_whole_words(candidates, list(map(continues, tokens)), count, rng)
+        continues = list(map(token_set.continues, tokens))
+        positions = draw_whole_words(candidates, continues, count, rng)
     else:
         positions = draw_positions(candidates, count, rng)
-    return positions, replacements(tokens, positions, mask, words, rng)
+    return positions, replacements(tokens, positions, token_set.mask, token_set.words, rng)
 
 
 def num_predictions(length: int, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
@@ -250,10 +281,8 @@ class Instances:
     ):
         self._ids = documents.ids
         self._vocabulary = vocabulary
-        self._max_seq_length, self._max_predictions_per_seq = (
-            max_seq_length,
-            max_predictions_per_seq,
-        )
+        self._max_seq_length = max_seq_length
+        self._max_predictions_per_seq = max_predictions_per_seq
         self._spans = array("q")  # a_begin, a_end, b_begin, b_end of each instance
         self._is_random_next = array("b")
         self._prediction_starts = array("q", [0])
@@ -328,14 +357,14 @@ class Instances:
         begin, end = starts[indices][:, None], starts[indices + 1][:, None]
         prediction = np.arange(self._max_predictions_per_seq)
         masked = prediction < end - begin
-        indices_in_order = np.zeros(masked.shape, np.int64)
-        indices_in_order[masked] = (begin + prediction)[masked]
-        positions = np.full(masked.shape, self._max_seq_length)  # padding sorts last
-        positions[masked] = _view_array(self._positions)[indices_in_order[masked]]
+        prediction_indices = np.zeros(masked.shape, np.int64)
+        prediction_indices[masked] = (begin + prediction)[masked]
+        positions = np.full(masked.shape, self._max_seq_length)  # Padding comes last in the order.
+        positions[masked] = _view_array(self._positions)[prediction_indices[masked]]
         order = np.argsort(positions, axis=1)
-        indices_in_order = np.take_along_axis(indices_in_order, order, axis=1)[masked]
+        sorted_indices = np.take_along_axis(prediction_indices, order, axis=1)[masked]
         positions = np.take_along_axis(positions, order, axis=1) * masked
-        return masked, positions, _view_array(self._replacements)[indices_in_order]
+        return masked, positions, _view_array(self._replacements)[sorted_indices]
 
 
 def _view_array(values: array) -> np.ndarray:
@@ -350,21 +379,30 @@ def create_instances(
     rng: random.Random,
     on_progress: Callable[[int], None] = lambda documents_done: None,
 ) -> tuple[Instances, np.ndarray]:
-    """Makes `config.dupe_factor` passes over the documents; `on_progress` receives the number
-    visited in all passes.
+    """Makes `config.dupe_factor` passes over the documents.
 
-    Returns the instances as they were created, and int64[instances]: their indices in the order of
-    the records.
+    Args:
+        documents: the corpus.
+        vocabulary: the ids of the special tokens and of the words.
+        config: how text becomes pairs.
+        masks: how many tokens are masked, and which.
+        rng: the source of all draws.
+        on_progress: receives the number of documents visited in all passes.
+
+    Returns:
+        The instances as they were created, and int64[instances]: their indices in the order of the
+        records.
     """
     shuffled = list(range(len(documents)))
     shuffle(shuffled, rng.getrandbits)
 
-    def get_bounds(document: int):
+    def get_bounds(document: int) -> Sequence[int]:
         return documents.get_bounds(shuffled[document])
 
     instances = Instances(
         documents, vocabulary, config.max_seq_length, masks.max_predictions_per_seq
     )
+    token_set = TokenSet(vocabulary.mask_id, vocabulary.word_ids, vocabulary.continues.__getitem__)
     for visited in range(config.dupe_factor * len(documents)):
         pairs = sentence_pairs(
             visited % len(documents),
@@ -379,14 +417,8 @@ def create_instances(
             b_ids = documents.ids[pair.b_begin : pair.b_end].tolist()
             tokens = [vocabulary.cls_id, *a_ids, vocabulary.sep_id, *b_ids, vocabulary.sep_id]
             candidates = [*range(1, len(a_ids) + 1), *range(len(a_ids) + 2, len(tokens) - 1)]
-            continues, mask, words = (
-                vocabulary.continues.__getitem__,
-                vocabulary.mask_id,
-                vocabulary.word_ids,
-            )
-            instances.append(
-                pair, *draw_masks(tokens, candidates, masks, continues, mask, words, rng)
-            )
+            positions, input_ids = draw_masks(tokens, candidates, masks, token_set, rng)
+            instances.append(pair, positions, input_ids)
         on_progress(visited + 1)
     order = array("q", range(len(instances)))
     shuffle(order, rng.getrandbits)

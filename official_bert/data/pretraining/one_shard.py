@@ -1,10 +1,10 @@
-"""The generator `sharded`: turns the text of one shard into its record file, and reports what is in
-it.
+"""The generator `sharded`: turns the text of one shard into its record file, and reports its
+content.
 
-The file depends on the text, the config, the seed and the number of the shard alone. All passes
-over all documents advance together, a pair at each step, so that numpy makes thousands of pairs in
-a call. The last few, over the longest documents, go on one after the other, so that one huge
-document takes no longer than many.
+The file depends only on the text, the config, the seed and the number of the shard. All passes over
+all documents advance together, a pair at each step, so that numpy makes thousands of pairs in a
+call. The last few passes, over the longest documents, are finished one after the other. Therefore
+one huge document takes no longer than many small ones.
 """
 
 import collections
@@ -15,7 +15,7 @@ import gzip
 import hashlib
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -57,12 +57,11 @@ def make_shard(
 
     Returns counts by name, and the `bytes` and the `sha256` of the file.
     """
-    with (
-        files.open_file(text_file)
-        if files.exists(text_file)
-        else contextlib.nullcontext(()) as lines
-    ):
-        documents = encode_documents(lines, tokenizer)
+    if files.exists(text_file):
+        with files.open_file(text_file) as lines:
+            documents = encode_documents(lines, tokenizer)
+    else:
+        documents = encode_documents((), tokenizer)
     counts = collections.Counter(
         documents=len(documents),
         sentences=len(documents.segment_starts) - 1,
@@ -73,7 +72,7 @@ def make_shard(
     # The caller has removed what is left in the folder, which has thousands of files: a list for
     # each takes long.
     with writing.replacing(record_file, "wb", removes_left=False) as file:
-        written = _Hashed(file)
+        written = _HashedFile(file)
         # Without name and time, equal records give equal bytes.
         zipped = (
             gzip.GzipFile("", "wb", _GZIP_LEVEL, fileobj=written, mtime=0)
@@ -124,18 +123,22 @@ class BatchMaker:
         config: PairConfig,
         masks: MaskConfig | None,
     ):
-        self._ids, self._vocabulary, self._config = ids, vocabulary, config
+        self._ids = ids
+        self._vocabulary = vocabulary
+        self._config = config
         length = config.max_seq_length
-        self._masker = Masker(vocabulary, masks) if masks else None
-        self._table = (
-            pretraining_features(length, masks.max_predictions_per_seq)
-            if masks
-            else unmasked_features(length)
-        )
+        if masks:
+            self._masker = Masker(vocabulary, masks)
+            self._table = pretraining_features(length, masks.max_predictions_per_seq)
+        else:
+            self._masker = None
+            self._table = unmasked_features(length)
 
     def batch(self, pairs: "Pairs") -> tuple[dict[str, np.ndarray], dict[str, int]]:
-        """Returns the record features of some pairs, name -> int32 or float32[B, length], and
-        counts by name.
+        """Makes the records of some pairs.
+
+        Returns:
+            The features, name -> int32 or float32[B, length], and counts by name.
         """
         vocabulary = self._vocabulary
         a_length, b_length = pairs.a_length[:, None], pairs.b_length[:, None]  # [B, 1]
@@ -147,19 +150,17 @@ class BatchMaker:
         candidates = (position < length - 1) & (position != b_first - 1)
         candidates[:, 0] = False
 
-        source = position + np.where(
-            is_second, pairs.b_begin[:, None] - b_first, pairs.a_begin[:, None] - 1
-        )
+        a_offset = pairs.a_begin[:, None] - 1
+        b_offset = pairs.b_begin[:, None] - b_first
+        source = position + np.where(is_second, b_offset, a_offset)
         input_ids = np.where(candidates, self._ids.take(source, mode="clip"), 0).astype(np.int32)
         input_ids[:, 0] = vocabulary.cls_id
         rows = np.arange(len(pairs))
         input_ids[rows, b_first[:, 0] - 1] = vocabulary.sep_id
         input_ids[rows, length[:, 0] - 1] = vocabulary.sep_id
 
-        masked, counts = (
-            {},
-            dict.fromkeys(("predictions", "predictions_masked", "predictions_kept"), 0),
-        )
+        masked = {}
+        counts = {"predictions": 0, "predictions_masked": 0, "predictions_kept": 0}
         if self._masker:
             masked, counts = self._masker.mask(input_ids, candidates, length[:, 0], pairs.keys)
         columns = {
@@ -181,12 +182,15 @@ class BatchMaker:
         return features, counts
 
 
-class _Hashed:
+class _HashedFile:
+    """Writes to a file, and computes the size and the digest of what is written."""
+
     def __init__(self, file: BinaryIO):
         self._file = file
-        self.num_bytes, self.sha256 = 0, hashlib.sha256()
+        self.num_bytes = 0
+        self.sha256 = hashlib.sha256()
 
-    def write(self, data) -> int:
+    def write(self, data: bytes) -> int:
         self.num_bytes += len(data)
         self.sha256.update(data)
         return self._file.write(data)
@@ -216,13 +220,18 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def __getitem__(self, rows) -> "Pairs":
-        return Pairs(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
+    def __getitem__(self, rows: np.ndarray) -> "Pairs":
+        """Returns the chosen pairs, int[B] or bool[n]."""
+        columns = [getattr(self, field.name)[rows] for field in dataclasses.fields(self)]
+        return Pairs(*columns)
 
     @classmethod
     def joined(cls, parts: list["Pairs"]) -> "Pairs":
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        """Concatenates pairs, of which there is one part at least."""
+        columns = []
+        for field in dataclasses.fields(cls):
+            columns.append(np.concatenate([getattr(part, field.name) for part in parts]))
+        return cls(*columns)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,8 +252,34 @@ class Chunks:
     keys: np.ndarray
 
 
+@dataclasses.dataclass(frozen=True)
+class _Runs:
+    """Runs of segments [first, end) of documents, each of which becomes a pair; all are [n].
+
+    The pairs aim at `target` tokens, a number for all or one for each. The keys are their streams.
+    """
+
+    document: np.ndarray
+    first: np.ndarray
+    end: np.ndarray
+    target: np.ndarray | int
+    keys: np.ndarray
+
+
+class _Rest(NamedTuple):
+    """The rest of a scan, from the segment `first` of a document on; its pairs have `target` tokens.
+
+    The key is the stream of the scan, uint64.
+    """
+
+    document: int
+    first: int
+    target: int
+    key: np.ndarray
+
+
 def make_pairs(documents: Documents, config: PairConfig, key: np.ndarray) -> Pairs:
-    """Makes the pairs of all passes over all documents, in an order that is not that of the text."""
+    """Makes the pairs of all passes over all documents, in another order than that of the text."""
     most = num_text_tokens(config)
     return Pairs.joined(
         [truncated(chunks, documents, most) for chunks in make_chunks(documents, config, key)]
@@ -257,19 +292,24 @@ def num_text_tokens(config: PairConfig) -> int:
 
 
 def make_chunks(documents: Documents, config: PairConfig, key: np.ndarray) -> Iterator[Chunks]:
+    """Yields the pairs of all passes before truncation, some at a time.
+
+    Args:
+        documents: the text of the shard.
+        config: how text becomes pairs.
+        key: the stream of the shard's pairs, uint64[1].
+    """
     max_num_tokens = num_text_tokens(config)
     num_scans = config.dupe_factor * len(documents)
     for start in range(0, num_scans, _SCANS_AT_ONCE):
         scans = np.arange(start, min(start + _SCANS_AT_ONCE, num_scans))
-        document, pass_number = scans % len(documents), scans // len(documents)
+        document = scans % len(documents)
+        pass_number = scans // len(documents)
         scan_keys = random_streams.stream(key, pass_number, document)
-        is_short = (
-            random_streams.uniform(random_streams.draw(scan_keys, _IS_SHORT))
-            < config.short_seq_prob
-        )
-        lengths = 2 + random_streams.below(
-            random_streams.draw(scan_keys, _LENGTH), max_num_tokens - 1
-        )
+        fractions = random_streams.uniform(random_streams.draw(scan_keys, _IS_SHORT))
+        is_short = fractions < config.short_seq_prob
+        length_words = random_streams.draw(scan_keys, _LENGTH)
+        lengths = 2 + random_streams.below(length_words, max_num_tokens - 1)
         target = np.where(is_short, lengths, max_num_tokens)
         yield from _scan(documents, document, target, config.use_next_sentence, scan_keys)
 
@@ -281,108 +321,121 @@ def _scan(
     use_next_sentence: bool,
     keys: np.ndarray,
 ) -> Iterator[Chunks]:
-    """Yields the pairs of some scans, those of one step at a time, which aim at `target` tokens;
-    the arrays are [n].
+    """Yields the pairs of some scans, those of one step at a time.
+
+    The pairs of a scan over `document` aim at `target` tokens; the arrays are [n].
     """
-    starts, document_starts = documents.segment_starts, documents.document_starts
-    first, document_end = document_starts[document], document_starts[document + 1]
+    starts = documents.segment_starts
+    first = documents.document_starts[document]
+    document_end = documents.document_starts[document + 1]
     number = _FIRST_PAIR
     while len(first) > _FEW_SCANS:
         end = np.minimum(np.searchsorted(starts, starts[first] + target), document_end)
-        pair_keys = random_streams.draw(keys, number)
-        chunks = _chunks(documents, document, first, end, target, use_next_sentence, pair_keys)
+        runs = _Runs(document, first, end, target, random_streams.draw(keys, number))
+        chunks = _make_chunks(documents, runs, use_next_sentence)
         yield chunks
         number += 1
         # A's left-over segments are used again.
         first = np.where(chunks.is_random_next, chunks.a_end, end)
-        goes_on = first < document_end
-        if not goes_on.all():
-            first, document, document_end, target, keys = (
-                values[goes_on] for values in (first, document, document_end, target, keys)
-            )
+        has_more = first < document_end
+        if not has_more.all():
+            first = first[has_more]
+            document = document[has_more]
+            document_end = document_end[has_more]
+            target = target[has_more]
+            keys = keys[has_more]
     for scan in zip(document.tolist(), first.tolist(), target.tolist(), keys, strict=True):
-        yield from _finish_scan(documents, *scan, use_next_sentence, number)
+        for runs in _finish_scan(documents, _Rest(*scan), number, use_next_sentence):
+            yield _make_chunks(documents, runs, use_next_sentence)
 
 
 def _finish_scan(
     documents: Documents,
-    document: int,
-    first: int,
-    target: int,
-    key,
-    use_next_sentence: bool,
+    rest: _Rest,
     number: int,
-) -> Iterator[Chunks]:
-    """Yields the pairs of a scan from `number` on, some at a time: only where each begins is
-    found one by one.
+    use_next_sentence: bool,
+) -> Iterator[_Runs]:
+    """Yields the runs of the rest of a scan, some at a time, from the pair `number` on.
+
+    Only the beginnings of the runs are computed one by one.
     """
-    starts = documents.segment_starts.data  # its items are Python integers
-    document_end = int(documents.document_starts[document + 1])
+    starts = documents.segment_starts.data  # Its items are Python integers.
+    first = rest.first
+    document_end = int(documents.document_starts[rest.document + 1])
     while first < document_end:
         numbers = number + np.arange(min(_PAIRS_AT_ONCE, document_end - first))
         number += len(numbers)
-        keys = random_streams.draw(key, numbers)
+        keys = random_streams.draw(rest.key, numbers)
         is_random = _is_random(keys) & use_next_sentence
         middles = random_streams.draw(keys, _MIDDLE) >> np.uint64(32)
-        firsts, ends = [], []
+        firsts = []
+        ends = []
         for restarts, middle in zip(is_random.tolist(), middles.tolist(), strict=True):
-            end = min(bisect_left(starts, starts[first] + target, first + 1), document_end)
+            end = min(bisect_left(starts, starts[first] + rest.target, first + 1), document_end)
             firsts.append(first)
             ends.append(end)
-            # As `below`.
+            # The same number as that of `random_streams.below`.
             first = first + 1 + (middle * (end - first - 1) >> 32) if restarts else end
             if first == document_end:
                 break
-        same = np.full(len(firsts), document)
-        pair_keys = keys[: len(firsts)]
-        yield _chunks(
-            documents, same, np.array(firsts), np.array(ends), target, use_next_sentence, pair_keys
+        yield _Runs(
+            document=np.full(len(firsts), rest.document),
+            first=np.array(firsts),
+            end=np.array(ends),
+            target=rest.target,
+            keys=keys[: len(firsts)],
         )
 
 
-def _chunks(documents, document, first, end, target, use_next_sentence, keys) -> Chunks:
+def _make_chunks(documents: Documents, runs: _Runs, use_next_sentence: bool) -> Chunks:
+    """Makes a pair of each run; without next-sentence prediction, A is the whole run."""
     if use_next_sentence:
-        return _with_next(documents, document, first, end, target, keys)
-    none = np.zeros(len(first), np.int64)
-    return Chunks(document, first, end, document, none, none, none.astype(bool), keys)
+        return _split_runs(documents, runs)
+    zeros = np.zeros(len(runs.first), np.int64)
+    return Chunks(
+        document=runs.document,
+        a_first=runs.first,
+        a_end=runs.end,
+        b_document=runs.document,
+        b_first=zeros,
+        b_end=zeros,
+        is_random_next=zeros.astype(bool),
+        keys=runs.keys,
+    )
 
 
 def _is_random(keys: np.ndarray) -> np.ndarray:
     return random_streams.uniform(random_streams.draw(keys, _IS_RANDOM)) < 0.5
 
 
-def _with_next(documents, document, first, end, target, keys) -> Chunks:
-    """Splits runs of segments, [first, end) of each scan, into A and its next segments, or draws
-    others for B.
-    """
-    starts, document_starts = documents.segment_starts, documents.document_starts
-    size = end - first
-    middle = (
-        first
-        + 1
-        + random_streams.below(random_streams.draw(keys, _MIDDLE), np.maximum(size - 1, 1))
-    )
+def _split_runs(documents: Documents, runs: _Runs) -> Chunks:
+    """Splits runs into A and its next segments, or draws other segments for B."""
+    starts = documents.segment_starts
+    keys = runs.keys
+    size = runs.end - runs.first
+    middle_words = random_streams.draw(keys, _MIDDLE)
+    middle = runs.first + 1 + random_streams.below(middle_words, np.maximum(size - 1, 1))
     is_random = (size == 1) | _is_random(keys)
 
     num_others = max(len(documents) - 1, 1)
     other = random_streams.below(random_streams.draw(keys, _DOCUMENT), num_others)
     if len(documents) > 1:
-        other += other >= document
-    other_first, other_end = document_starts[other], document_starts[other + 1]
-    random_first = other_first + random_streams.below(
-        random_streams.draw(keys, _SEGMENT), other_end - other_first
-    )
-    target_end = starts[random_first] + target - (starts[middle] - starts[first])
-    random_end = np.minimum(
-        np.maximum(np.searchsorted(starts, target_end), random_first + 1), other_end
-    )
+        other += other >= runs.document
+    other_first = documents.document_starts[other]
+    other_end = documents.document_starts[other + 1]
+    segment_words = random_streams.draw(keys, _SEGMENT)
+    random_first = other_first + random_streams.below(segment_words, other_end - other_first)
+    a_length = starts[middle] - starts[runs.first]
+    target_end = starts[random_first] + runs.target - a_length
+    random_end = np.maximum(np.searchsorted(starts, target_end), random_first + 1)
+    random_end = np.minimum(random_end, other_end)
     return Chunks(
-        document=document,
-        a_first=first,
+        document=runs.document,
+        a_first=runs.first,
         a_end=middle,
-        b_document=np.where(is_random, other, document),
+        b_document=np.where(is_random, other, runs.document),
         b_first=np.where(is_random, random_first, middle),
-        b_end=np.where(is_random, random_end, end),
+        b_end=np.where(is_random, random_end, runs.end),
         is_random_next=is_random,
         keys=keys,
     )
