@@ -108,7 +108,7 @@ def test_fewer_than_two_vectors_have_no_pairs(num_vectors):
 def test_numbers_that_are_not_finite_are_refused(number):
     broken = CORPUS.copy()
     broken[5, 5] = number
-    message = "not finite; take a model whose training"
+    message = "not finite; use a model whose training"
     with pytest.raises(InputError, match=message):
         search(QUERIES, broken, 3)
     with pytest.raises(InputError, match=message):
