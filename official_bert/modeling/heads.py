@@ -118,8 +118,8 @@ class HeadedModel(ConfiguredModel):
     """A model whose encoder is `bert`; a subclass builds the head and computes `call`."""
 
     default_name: str
-    feature_names: tuple[str, ...] = ENCODER_INPUTS  # which a call reads
-    bilstm_class = BertWithBiLstm  # of the encoder if the configuration has BiLSTM layers
+    feature_names: tuple[str, ...] = ENCODER_INPUTS  # the features that a call reads
+    bilstm_class = BertWithBiLstm  # the encoder's class if the configuration has BiLSTM layers
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class HeadedModel(ConfiguredModel):
         super().__init__(name=name or self.default_name)
         encoder_class = self.bilstm_class if config.num_layers_on_top else BertModel
         self.bert = encoder_class(config, use_one_hot_embeddings, recompute_layers=recompute_layers)
-        self.bert.feature_names = self.feature_names  # a head may give it all that it has
+        self.bert.feature_names = self.feature_names  # a head passes all its features on
         self.config, self.use_one_hot_embeddings = self.bert.config, use_one_hot_embeddings
         self.build()
 
@@ -144,11 +144,19 @@ class HeadedModel(ConfiguredModel):
         dropout_seed: Any = None,
         **keywords,
     ) -> Any:
-        """Checks the features and computes what `call` describes; `model(**features)` is
-        `model(features)`.
+        """Checks the features and computes the outputs that `call` describes.
 
-        Token ids alone, lists, arrays and tensors of other integers do as well. Extensions add
-        other names of the inputs.
+        `model(**features)` is `model(features)`. Extensions add other names of the inputs.
+
+        Args:
+            features: a dict of features, or the token ids alone. The values may be lists, arrays,
+                or tensors of any integer type.
+            training: whether dropout is applied; None follows the calling context.
+            dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
+            **keywords: features by name.
+
+        Raises:
+            InputError: the features do not fit each other or the model.
         """
         if len(getattr(training, "shape", ())):
             raise InputError(
@@ -240,12 +248,14 @@ class Transform(keras.layers.Layer):
         self.norm.build(input_shape)
 
     def call(self, x: Tensor) -> Tensor:
+        """Returns float32[..., hidden] for `x`, float[..., hidden]."""
         return self.norm(self.dense(x))
 
 
 class MaskedLmHead(keras.layers.Layer):
-    """Computes logits over the vocabulary at the masked positions, with the word embeddings as
-    output weights.
+    """Computes logits over the vocabulary at the masked positions.
+
+    The word embeddings are the output weights.
     """
 
     def __init__(self, config: BertConfig, name: str = "predictions"):
