@@ -24,7 +24,7 @@ MAX_STATEMENTS = {
     "checkpoints": 973,
     "cli": 337,
     "commands": 1059,
-    "compat": 242,
+    "compat": 243,
     "data": 2650,
     "fine_tuning": 946,
     "graph_text": 446,

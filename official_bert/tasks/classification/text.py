@@ -1,7 +1,6 @@
 """A task of arbitrary tables: the user names the columns of the texts and of the label."""
 
 import dataclasses
-import itertools
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
@@ -255,10 +254,9 @@ class TextProcessor(DataProcessor):
 
     def _learn_labels(self, table: "_Table") -> list[str]:
         """Returns the labels that occur, sorted; as numbers if all of them are numbers."""
-        label_lists = []
+        distinct_labels: set[str] = set()
         for row in not_empty(table.rows, table.path):
-            label_lists.append(self._read_labels(table, row))
-        distinct_labels = set(itertools.chain.from_iterable(label_lists))
+            distinct_labels.update(self._read_labels(table, row))
         if not distinct_labels:
             raise InputError(f"{table.path}: has no labels; check --label_column")
         if len(distinct_labels) == 1 and not self.is_multi_label:
@@ -271,6 +269,7 @@ class TextProcessor(DataProcessor):
         except ValueError:
             labels = sorted(distinct_labels)
         if self.is_multi_label:
+            label_lists = [self._read_labels(table, row) for row in table.rows]
             label_checks.refuse_multi_hot(table.path, label_lists)
             label_checks.refuse_other_separators(table.path, label_lists, self._separator)
         logging.info("%s: has the labels %s", table.path, ", ".join(labels))
