@@ -1,8 +1,8 @@
 """Reads tables of users: TSV, CSV (RFC 4180), JSON lines and Parquet, the first three also in gzip.
 
 In: a name, or several with commas and globs. Out: rows, of which the first has the names of the
-columns. A field of TSV and CSV is a text; one of JSON lines and Parquet is any JSON value. Only this
-module imports pyarrow, when it reads a Parquet file.
+columns. A field of TSV and CSV is a text; one of JSON lines and Parquet is any JSON value. This is
+the only module that imports pyarrow, when it reads a Parquet file.
 """
 
 import datetime

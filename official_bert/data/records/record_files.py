@@ -153,7 +153,7 @@ def _shards_manifest(path: str) -> str:
 
 
 def vocabulary_digest(vocab: Mapping[str, int]) -> str:
-    """Returns a digest of the pieces of a vocabulary and their ids, whatever its file looks like."""
+    """Returns a digest of the pieces of a vocabulary and their ids, in any form of its file."""
     pieces = sorted(vocab.items(), key=operator.itemgetter(1))
     text = json.dumps(pieces)
     return hashlib.sha256(text.encode()).hexdigest()
