@@ -14,7 +14,7 @@ from official_bert.tasks.choice.examples import (
     read_swag,
 )
 from official_bert.tasks.choice.task import ChoiceTask
-from tests.tasks.classification.test_task import Answering
+from tests.tasks.classification.test_task import FixedModel
 
 HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
 SWAG_ROW = "0,v,1,s,a,b,g,w,x,y,z"
@@ -208,11 +208,11 @@ def test_a_softmax_over_the_choices():
     batch = {"label_ids": np.int32([0, 3])}
     softmax = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
     expected = -np.log(softmax[[0, 1], [0, 3]])
-    np.testing.assert_allclose(ChoiceTask().losses(Answering(LOGITS), batch), expected, rtol=1e-6)
+    np.testing.assert_allclose(ChoiceTask().losses(FixedModel(LOGITS), batch), expected, rtol=1e-6)
     np.testing.assert_array_equal(ChoiceTask().weights(batch), [1.0, 1.0])
     outputs = {
         name: np.asarray(value)
-        for name, value in ChoiceTask().outputs(Answering(LOGITS), batch).items()
+        for name, value in ChoiceTask().outputs(FixedModel(LOGITS), batch).items()
     }
     np.testing.assert_allclose(outputs["probabilities"], softmax, rtol=1e-6)
     np.testing.assert_allclose(outputs["loss"], expected, rtol=1e-6)

@@ -7,7 +7,7 @@ from official_bert.io.errors import InputError
 from official_bert.tasks.base import DataFiles
 from official_bert.tasks.tagging.task import TaggingSettings, TaggingTask
 from official_bert.tasks.tagging.windows import EncodedWords
-from tests.tasks.classification.test_task import Answering
+from tests.tasks.classification.test_task import FixedModel
 
 TASK = TaggingTask(["O", "B-X", "I-X"])
 LOGITS = np.random.default_rng(1).normal(size=(2, 4, 3)).astype(np.float32)
@@ -25,13 +25,13 @@ def cross_entropies():
 
 
 def test_only_labelled_pieces_count():
-    losses = np.asarray(TASK.losses(Answering(LOGITS), BATCH))
+    losses = np.asarray(TASK.losses(FixedModel(LOGITS), BATCH))
     np.testing.assert_allclose(losses, cross_entropies().ravel(), rtol=1e-5)
     np.testing.assert_array_equal(TASK.weights(BATCH), [0, 1, 0, 1, 0, 1, 0, 0])
 
 
 def test_outputs_are_a_tag_for_each_piece_and_the_mean_loss_of_the_words():
-    outputs = TASK.outputs(Answering(LOGITS), BATCH)
+    outputs = TASK.outputs(FixedModel(LOGITS), BATCH)
     np.testing.assert_array_equal(outputs["tags"], LOGITS.argmax(-1))
     each = cross_entropies()
     np.testing.assert_allclose(
