@@ -31,8 +31,8 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "whose first argument is the model. Called when models are imported, so that the module "
         "of the hook must not import them; its functions may.",
         "model_input_names": "A class of models -> an InputNames of modeling/inputs.py: other "
-        "names of its inputs, and arguments of a call that have no effect. Called by each call of a "
-        "model.",
+        "names of its inputs, and arguments of a call that have no effect. Called by each call of "
+        "a model.",
         "pretrained_arguments": "A class of models, a BertConfig that may be changed, and the "
         "further arguments of from_pretrained -> the arguments of the class that remain. Called "
         "before the model is made.",
