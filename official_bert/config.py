@@ -88,6 +88,10 @@ class BertConfig:
     - `classifier_dropout`: Hugging Face's name for another dropout rate before that head.
     """
 
+    attention_direction: str
+    num_bilstm_layers: int
+    classifier_dropout: float | None
+
     def __init__(
         self,
         vocab_size: int,

@@ -215,7 +215,9 @@ def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
             f"--task_name={entry.name}: has no main_metric; name the metric that compares its runs"
         )
     if options.calibrate and type(task).calibrate is Task.calibrate:
-        task.calibrate(None, {})  # says that it cannot
+        raise InputError(
+            f"--calibrate: {type(task).__name__} has no method calibrate; leave the flag out"
+        )
     return task
 
 

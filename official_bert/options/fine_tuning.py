@@ -378,7 +378,7 @@ class TaggingOptions(DataFilesOptions, CalibrationOptions):
         help="The folder with the files train, dev and test, each with the suffix .conll, .txt, "
         ".jsonl or .parquet.",
     )
-    do_lower_case: bool | None = option(
+    do_lower_case: bool = option(
         fallback=True,
         fixed_by_training=True,
         help="Lower-case the text. Uncased models need this; cased models, such as the paper's for "

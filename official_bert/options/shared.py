@@ -72,7 +72,7 @@ class TokenizerOptions(ModelOptions):
         help="The WordPiece vocabulary of the model, a text file with one piece a line. You need "
         "it unless you pass --model, or the checkpoint's folder has it.",
     )
-    do_lower_case: bool | None = option(
+    do_lower_case: bool = option(
         fallback=True,
         fixed_by_training=True,
         help="Lower-case the text. Uncased models need this; cased models need --nodo_lower_case. "

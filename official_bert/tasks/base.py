@@ -111,9 +111,7 @@ class OptionalMembers:
         """Fits what --calibrate fits on a set with labels; then `settings` has it, and
         probabilities follow it.
         """
-        raise InputError(
-            f"--calibrate: {type(self).__name__} has no method calibrate; leave the flag out"
-        )
+        raise NotImplementedError(f"{type(self).__name__} has no method calibrate")
 
     def report(
         self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""
@@ -263,7 +261,7 @@ class TrainableTask(ServedTask):
         """
 
     @abc.abstractmethod
-    def objective(self, model):
+    def objective(self, model) -> Any:
         """Returns the objective of the training, an `Objective` of training/step.py; see
         `TaskObjective`.
         """

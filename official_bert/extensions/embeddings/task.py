@@ -178,6 +178,7 @@ class EmbeddingTask(Task):
         return {_VECTORS: model(features)}
 
     def metrics(self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]) -> dict[str, float]:
+        assert encoded.metrics is not None  # A set that is only predicted has no evaluation.
         return encoded.metrics(outputs[_VECTORS])
 
     def write_predictions(

@@ -129,7 +129,7 @@ def check_step(step: Step, path: str) -> None:
     """
     place = f"{path}, its scale, or the flags behind --, for {step.name}"
     flags = {field.name: field for field in flag_fields(catalog.options_class(step.script))}
-    config_fields = [*vars(BertConfig(None)), *FURTHER_FIELDS]
+    config_fields = [*vars(BertConfig(vocab_size=0)), *FURTHER_FIELDS]
     _check_names(place, step.script, step.flags, list(flags))
     _check_names(place, "bert_config.json", step.config, config_fields)
     for name, value in step.flags:

@@ -177,7 +177,13 @@ class PretrainingTask(TrainableTask):
         flag = "eval_input_file" if patterns and set_name == "dev" else "input_file"
         return {"": expand_records(patterns or data_files.named["train"], flag)}
 
-    def encode(self, examples: list[str], tokenizer, max_seq_length, set_name) -> RecordSet:
+    def encode(
+        self,
+        examples: list[str],
+        tokenizer: FullTokenizer | None,
+        max_seq_length: int,
+        set_name: str,
+    ) -> RecordSet:
         # An evaluation may have fixed masks, which compare well.
         if self._run_settings.dynamic_masking and not (
             set_name == "dev" and pretraining_input.have_masks(examples)
