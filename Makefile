@@ -14,7 +14,7 @@ IN_VENV := .venv/bin/python
 TF220_TESTS := tests/modeling tests/optimization tests/training tests/checkpoints tests/serving tests/graph_text \
     tests/commands/test_run_pretraining.py tests/commands/test_run_classifier.py
 
-.PHONY: help quickstart test test-core test-extensions test-durations test-long test-tf220 lint types dist docs \
+.PHONY: help quickstart test test-core test-extensions test-durations test-long test-tf220 lint dist docs \
     report-experiments install install-dev install-extras install-tpu-compile clean
 .DELETE_ON_ERROR:
 
@@ -47,17 +47,14 @@ test-long: install-dev  ## runs the tests that take minutes
 test-tf220: .venv-tf220/installed  ## runs the tests of the core with TensorFlow 2.20 in .venv-tf220
 	.venv-tf220/bin/python -m pytest $(QUICK_TESTS) $(or $(PYTEST),$(TF220_TESTS))
 
-# The files and rooms whose names tools/check_names.py reads.
-NAMED_ROOMS := checkpoints cli commands compat data extensions fine_tuning graph_text io metrics modeling optimization options serving tasks/classification training
-CHECKED_NAMES := $(NAMED_ROOMS:%=official_bert/%) $(wildcard *.py official_bert/*.py) benchmarks examples tools
+# What tools/check_names.py reads.
+CHECKED_NAMES := official_bert $(wildcard *.py) benchmarks examples tools
 
-lint: install-dev .venv-lint/installed  ## checks lint and format with ruff, names, and the spelling with codespell
+lint: install-dev .venv-lint/installed  ## checks lint, format, names, spelling, and the types of the package
 	$(IN_VENV) -m ruff check .
 	$(IN_VENV) -m ruff format --check .
 	$(IN_VENV) tools/check_names.py $(CHECKED_NAMES)
 	git ls-files -z | xargs -0 .venv-lint/bin/python -m codespell_lib
-
-types: install .venv-lint/installed  ## checks the types of the package with pyright
 	.venv-lint/bin/python -m pyright
 
 dist: .venv-lint/installed  ## builds the source archive and the wheel into dist and checks them for the package index

@@ -209,7 +209,7 @@ tasks/squad/windows.py: tasks/squad/test_windows.py
     answer[1] >= start + length -> answer[1] > start + length
     end - len(answer) + 2) -> end - len(answer) + 1)
     if example.end_position < len(example.doc_tokens) - 1: -> if example.end_position < len(example.doc_tokens) - 2:
-tasks/squad/in_graph.py: tasks/squad/test_in_graph.py
+tasks/squad/graph_answers.py: tasks/squad/test_graph_answers.py
     odds <= rules.null_score_diff_threshold -> odds < rules.null_score_diff_threshold
     unsorted_segment_min(scores, texts -> unsorted_segment_max(scores, texts
 tasks/squad/examples.py: tasks/squad/test_examples.py

@@ -61,7 +61,7 @@ HEAVY_MODULES = ("data.pretraining.vocabulary", "data.records.pretraining_input"
 # What the registry or an export imports late; a family may also be one file.
 HEAVY_IN_A_FAMILY = (
     "task",
-    "in_graph",
+    "graph_answers",
     "objective",
     "losses",
     "output_kinds",

@@ -21,7 +21,7 @@ from official_bert.tasks.squad.answers import (
 from official_bert.tasks.squad.answers import softmax as _compute_softmax  # noqa: F401
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.rules import SquadRules
-from official_bert.tasks.squad.windows import InputFeatures, windows_of
+from official_bert.tasks.squad.windows import InputFeatures, make_windows
 from official_bert.tokenization import FullTokenizer
 
 _RECORDS_AT_A_TIME = 256
@@ -133,7 +133,7 @@ def convert_examples_to_features(
     rules = SquadRules(
         max_seq_length=max_seq_length, doc_stride=doc_stride, max_query_length=max_query_length
     )
-    for window in windows_of(examples, tokenizer, rules, is_training):
+    for window in make_windows(examples, tokenizer, rules, is_training):
         output_fn(window)
 
 

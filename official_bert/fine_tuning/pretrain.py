@@ -349,7 +349,7 @@ def _evaluate(
             num_records = records.count()
             logging.info("  Num examples = %d", num_records)
             sums = _sum_all_records(strategy, objective, dataset, num_records)
-            results = objective.metrics_of_all(sums, num_records)
+            results = objective.set_metrics(sums, num_records)
     # The original's file has no perplexity, and programs read its lines.
     reporting.write_eval_results(
         options.output_dir, results, trainer.global_step, further=perplexity(results)

@@ -246,7 +246,7 @@ def export_model(built: TrainedModel, writer: ExportWriter) -> str:
 
 def _check_estimator_signatures(built: TrainedModel):
     options: ExportOptions = built.options
-    family = registry.family_of(built.task_name)
+    family = registry.task_family(built.task_name)
     is_classifier = family == registry.CLASSIFICATION and built.task.labels
     if options.estimator_signatures and (options.export_text or not is_classifier):
         raise InputError(
@@ -435,7 +435,7 @@ def make_record(built: TrainedModel, export_text: bool = False) -> Record:
     text_settings = {name: getattr(options, name) for name in text_flags}
     return Record(
         task_name=registry.canonical_name(built.task_name),
-        family=registry.family_of(built.task_name),
+        family=registry.task_family(built.task_name),
         settings=text_settings | {"export_text": export_text} | built.task.settings(),
         flags=dataclasses.asdict(options),
         versions=package_versions(),

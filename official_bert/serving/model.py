@@ -84,11 +84,11 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     checkpoint = source.checkpoint
     layout = find_layout(source.folder.path)
     task_name = options.task_name or _find_task_name(source, layout)
-    family = registry.family_of(task_name)
+    family = registry.task_family(task_name)
     _check_recorded_task(source, task_name, family)
 
     # Fill the open values of the options.
-    has_layout = layout.task_name and registry.family_of(layout.task_name) == family
+    has_layout = layout.task_name and registry.task_family(layout.task_name) == family
     settings = layout.serving_settings(source.folder) if has_layout else {}
     open_settings = {
         name: value for name, value in settings.items() if getattr(options, name) is None

@@ -119,10 +119,10 @@ class TextClient:
     def check(self, texts: Texts):
         fewest, most = self.num_required, len(self.columns)
         if not fewest <= len(texts) <= most:
-            wanted = str(most) if fewest == most else f"{fewest} or {most}"
+            num_texts = str(most) if fewest == most else f"{fewest} or {most}"
             noun = "text" if most == 1 else "texts"
             raise InputError(
-                f"the model takes {wanted} {noun} ({', '.join(self.columns)}), {len(texts)} given"
+                f"the model takes {num_texts} {noun} ({', '.join(self.columns)}), {len(texts)} given"
             )
 
     def is_cut(self, texts: Texts) -> bool:
@@ -136,7 +136,7 @@ class TextClient:
         """Returns the outputs of the model for each request."""
         if self.model.reads_text:
             return self.model.run_texts(self.texts_by_input(requests))
-        return rows_of(self.model.run(self.encode(requests)))
+        return split_rows(self.model.run(self.encode(requests)))
 
     def encode(self, requests: Sequence[Texts]) -> EncodedSet:
         """Encodes requests of one text or a pair for an export of tensors."""
@@ -174,7 +174,7 @@ def pair_encoder(tokenizer, max_seq_length: int) -> Callable[[Texts], tuple[list
     return encode
 
 
-def rows_of(outputs: dict[str, np.ndarray]) -> list[Row]:
+def split_rows(outputs: dict[str, np.ndarray]) -> list[Row]:
     """Splits the outputs of all examples, [examples, ...], into the outputs of each example."""
     return [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]
 

@@ -21,8 +21,8 @@ from official_bert.tasks.classification.text import FILE_FLAGS, refuse_text_flag
 
 CLASSIFICATION = "classification"
 # And without these flags.
-_OF_CLASSIFIERS = {"class_weights": None, "long_texts": TRUNCATE, "abstain_below": None}
-_IN_USER_CODE = re.compile(r'^    File "(.+?)", line (\d+)', re.MULTILINE)
+_CLASSIFIER_FLAG_DEFAULTS = {"class_weights": None, "long_texts": TRUNCATE, "abstain_below": None}
+_USER_CODE_PLACE = re.compile(r'^    File "(.+?)", line (\d+)', re.MULTILINE)
 
 
 class Entry(NamedTuple):
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
                 values.get(name) for name in ("data_dir", *FILE_FLAGS)
             ):
                 raise InputError("--data_dir: must be given")
-            for flag, absent in _OF_CLASSIFIERS.items():
+            for flag, absent in _CLASSIFIER_FLAG_DEFAULTS.items():
                 if values.get(flag) not in (None, absent):
                     raise InputError(
                         f"--{flag}: {self.name} has no method from_settings that reads it; leave "
@@ -94,9 +94,9 @@ def find(task_name: str, script: str | None = None) -> Entry:
         return Entry(
             task_name, *((CLASSIFICATION, outside_class) if is_processor else (task_name, None))
         )
-    wanted = _plain(task_name)
+    plain_name = _plain(task_name)
     entries = list(_entries(script))
-    entry = next((entry for entry in entries if _plain(entry.name) == wanted), None)
+    entry = next((entry for entry in entries if _plain(entry.name) == plain_name), None)
     if entry is None:
         names = [entry.name for entry in entries]
         raise InputError(
@@ -110,7 +110,7 @@ def make_task(task_name: str, values: Mapping[str, Any]) -> ServedTask:
     return find(task_name).make(values)
 
 
-def family_of(task_name: str) -> str:
+def task_family(task_name: str) -> str:
     """Returns the family of a task for `task_class`; see `find`."""
     return find(task_name).family
 
@@ -190,14 +190,14 @@ def failure(task_name: str, what: str, error: Exception) -> InputError:
     if isinstance(error, SyntaxError):
         places, reason = [(error.filename, error.lineno)], error.msg
     # An error in a graph, whose lines TensorFlow tells in the message.
-    elif places := _IN_USER_CODE.findall(reason):
+    elif places := _USER_CODE_PLACE.findall(reason):
         kind, _, reason = reason.strip().splitlines()[-1].strip().partition(": ")
     else:
         places = [
             (frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)
         ]
-    own = getattr(sys.modules.get(task_name.partition(":")[0]), "__file__", None)
-    ((file, line),) = [place for place in places if place[0] == own][-1:] or places[-1:]
+    module_file = getattr(sys.modules.get(task_name.partition(":")[0]), "__file__", None)
+    ((file, line),) = [place for place in places if place[0] == module_file][-1:] or places[-1:]
     return InputError(
         f"--task_name={task_name}: {what} ({kind} in {file}, line {line}: {reason}); correct it"
     )

@@ -72,9 +72,9 @@ def write_reliability(
     calibration.
     """
     path = os.path.join(folder, calibration.RELIABILITY_FILE.format(suffix))
-    found = [calibration.reliability(logits / divisor, targets) for divisor in (1.0, temperature)]
+    bins = [calibration.reliability(logits / divisor, targets) for divisor in (1.0, temperature)]
     names = [f"{name}{end}" for end in ("", "_calibrated") for name in calibration.Bins._fields]
     with writing.replacing(path) as file:
-        rows = zip(*found[0], *found[1], strict=True)
+        rows = zip(*bins[0], *bins[1], strict=True)
         file.writelines("\t".join(map(str, row)) + "\n" for row in (names, *rows))
     logging.info("Wrote %s", path)

@@ -87,7 +87,7 @@ def test_entities_are_learnt_evaluated_and_predicted(base, tmp_path):
     words = encoded_words(source, labels, 24, tokenizer, document_context=True)
     features = words.features(np.arange(len(words)), 24)
     encoded = {name: features[name] for name in ("input_ids", "input_mask", "segment_ids")}
-    exported = words.of_words(
+    exported = words.select_words(
         answers(tmp_path / "exports" / "1", "serving_default", encoded)["tags"]
     )
     in_the_file = [columns[-1] for sentence in predicted.sentences for columns in sentence.columns]

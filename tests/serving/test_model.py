@@ -40,7 +40,7 @@ def test_the_signatures_are_those_of_the_export(tmp_path, tmp_path_factory, kind
         os.path.dirname(made.options.init_checkpoint), path, ignore=lambda *_: ["exports"]
     )
     model_dir.write_record(
-        path, model_dir.TaskRecord(kind, registry.family_of(kind), loaded.record.settings)
+        path, model_dir.TaskRecord(kind, registry.task_family(kind), loaded.record.settings)
     )
     live = CheckpointModel(path)
     assert live.record.settings == loaded.record.settings

@@ -10,7 +10,7 @@ from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.glue import XnliProcessor
 from official_bert.tasks.classification.text import TextProcessor
-from official_bert.tasks.registry import canonical_name, family_of, find, is_same, load, make_task
+from official_bert.tasks.registry import canonical_name, find, is_same, load, make_task, task_family
 
 # One in the package's own way, and one as people have written them for the original.
 MODULE = """
@@ -95,7 +95,7 @@ def test_case_hyphens_and_underscores_do_not_count(task_name, kind, language):
 )
 def test_every_family_is_there(task_name, family):
     assert type(make_task(task_name, {})).__name__ == f"{family.title()}Task"
-    assert family_of(task_name) == family
+    assert task_family(task_name) == family
 
 
 def test_the_earlier_name_of_a_task_names_it_still():
@@ -107,11 +107,11 @@ def test_the_earlier_name_of_a_task_names_it_still():
 
 def test_a_class_outside_the_package_goes_by_its_module(modules):
     assert processor_of("made_up_package.tasks:Mine").get_labels() == ["yes", "no"]
-    assert family_of("made_up_package.tasks:Mine") == "classification"
+    assert task_family("made_up_package.tasks:Mine") == "classification"
     assert isinstance(
         find("made_up_package.tasks:ChoiceTask", "run_classifier").make({}), ChoiceTask
     )
-    assert family_of("made_up_package.tasks:ChoiceTask") == "made_up_package.tasks:ChoiceTask"
+    assert task_family("made_up_package.tasks:ChoiceTask") == "made_up_package.tasks:ChoiceTask"
 
 
 def test_a_processor_written_for_the_original_works(modules, tmp_path):

@@ -70,7 +70,7 @@ def run_of(tmp_path, family: str, **changes):
     return options, trained, serving_model.CheckpointModel(str(bare)), found
 
 
-def rows_of(path) -> list[list[str]]:
+def split_rows(path) -> list[list[str]]:
     return [line.split("\t") for line in path.read_text().splitlines()[1:]]
 
 
@@ -93,7 +93,7 @@ def test_a_calibrated_classifier(tmp_path, family, changes):
         if family == "multi-label"
         else lambda logits: scipy.special.softmax(logits, -1)
     )
-    rows = rows_of(tmp_path / "dev.tsv")
+    rows = split_rows(tmp_path / "dev.tsv")
     is_known = np.array([label != "unheard of" for _, label in rows])
     logits = logits_of(model, [text for text, _ in rows])
     hot = np.array([[name in label.split(",") for name in "abc"] for _, label in rows])[
@@ -119,7 +119,7 @@ def test_a_calibrated_classifier(tmp_path, family, changes):
             1 - is_answered[~is_known].mean()
         )
 
-    texts = [text for text, *_ in rows_of(tmp_path / "test.tsv")]
+    texts = [text for text, *_ in split_rows(tmp_path / "test.tsv")]
     chances = activation(logits_of(model, texts) / found)
     np.testing.assert_allclose(np.loadtxt(trained / "test_results.tsv"), chances, atol=1e-5)
     if changes:
@@ -176,7 +176,7 @@ def test_a_calibrated_tagger(tmp_path):
     _, trained, model, found = run_of(tmp_path, "tagging")
     source = read_conll(str(tmp_path / "dev.conll"))
     words = encoded_words(source, model.labels, MAX_LENGTH, model.tokenizer)
-    logits = words.of_words(model.run(words)["logits"])
+    logits = words.select_words(model.run(words)["logits"])
     targets = np.array(
         [model.labels.index(tag) for sentence in source.sentences for tag in sentence.tags]
     )
@@ -186,7 +186,9 @@ def test_a_calibrated_tagger(tmp_path):
     assert results["eval_ece_calibrated"] == pytest.approx(
         reliability(logits / found, targets).error, abs=1e-4
     )
-    served = words.of_words(serving_model.CheckpointModel(str(trained)).run(words)["probabilities"])
+    served = words.select_words(
+        serving_model.CheckpointModel(str(trained)).run(words)["probabilities"]
+    )
     np.testing.assert_allclose(served, scipy.special.softmax(logits / found, -1), atol=1e-5)
     assert len((trained / "reliability.tsv").read_text().splitlines()) == 16
 

@@ -103,7 +103,7 @@ def test_the_key_is_of_the_content_in_its_order():
     assert len({key(labels), key(labels, batch_size=5), *map(key, others)}) == 2 + len(others)
 
 
-def rows_of(batches, num_steps):
+def split_rows(batches, num_steps):
     return np.stack([batches.next_batch()["row"] for _ in range(num_steps)])
 
 
@@ -122,14 +122,14 @@ def test_batches_hold_the_same_examples_however_they_are_padded():
 
 def test_a_restored_position_goes_on_with_the_next_example(tmp_path):
     for buffer_size in (0, 10):
-        drawn = rows_of(batches(buffer_size=buffer_size), 20)
+        drawn = split_rows(batches(buffer_size=buffer_size), 20)
         stopped = batches(buffer_size=buffer_size)
-        rows_of(stopped, 14)  # and two more are read ahead
+        split_rows(stopped, 14)  # and two more are read ahead
         stopped.have_run(12)
         path = stopped.state.write(str(tmp_path / f"state-{buffer_size}"))
         resumed = batches(buffer_size=buffer_size)
         resumed.state.read(path).assert_consumed()
-        np.testing.assert_array_equal(rows_of(resumed, 8), drawn[12:])
+        np.testing.assert_array_equal(split_rows(resumed, 8), drawn[12:])
 
 
 # The first handler that is registered runs last, when nothing calls Python any more.

@@ -235,7 +235,7 @@ class DistillationObjective(PretrainingObjective):
         out = self.pretrainer(
             features, training=dropout_seed is not None, dropout_seed=dropout_seed
         )
-        label_loss, sums = self._loss_of(out, features, totals)
+        label_loss, sums = self._compute_loss(out, features, totals)
         teacher_out = self._teacher(features, training=False)
         shares = {}
         for name, compute in self._losses.items():

@@ -118,21 +118,21 @@ def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample
     JSON lines and Parquet may be several files, as of a flag.
     """
     if is_table(path):
-        of_files = (
+        file_examples = (
             _read_swag(read_rows(file), file, guid, labelled)
             for file in expand_paths(path, f"{guid}_file")
         )
-        return list(itertools.chain.from_iterable(of_files))
+        return list(itertools.chain.from_iterable(file_examples))
     return _read_swag(read_csv(path), path, guid, labelled)
 
 
 def _read_swag(rows: Iterator[Row], path: str, guid: str, labelled: bool) -> list[ChoiceExample]:
     header = next(rows, None)
     names = header.fields if header else []
-    wanted = (*_SWAG_TEXTS, "label") if labelled else _SWAG_TEXTS
-    _check_swag_header(path, [fold_name(name) for name in names], wanted)
-    decided = decide_columns(path, names, [Role(name, (name,)) for name in wanted])
-    columns = [decided.role_columns[name][0] for name in wanted]
+    required = (*_SWAG_TEXTS, "label") if labelled else _SWAG_TEXTS
+    _check_swag_header(path, [fold_name(name) for name in names], required)
+    decided = decide_columns(path, names, [Role(name, (name,)) for name in required])
+    columns = [decided.role_columns[name][0] for name in required]
     examples = []
     for number, row in enumerate(rows, start=1):
         if len(row.fields) != len(names):
@@ -140,7 +140,7 @@ def _read_swag(rows: Iterator[Row], path: str, guid: str, labelled: bool) -> lis
                 f"has {len(row.fields)} columns and the header {len(names)}; complete the row, and "
                 "put texts with commas into quotes"
             )
-        texts = dict(zip(wanted, (row.fields[column] for column in columns), strict=True))
+        texts = dict(zip(required, (row.fields[column] for column in columns), strict=True))
         context, start, *endings = (parse_text(row, texts[name], name) for name in _SWAG_TEXTS)
         choices = tuple(f"{start} {ending}" for ending in endings)
         label = _label(row, parse_label(row, texts["label"])) if labelled else None
@@ -186,8 +186,8 @@ CODAH = ChoiceFiles({name: [f"{name}.tsv"] for name in _STEMS}, read_codah)
 TASKS = {"swag": SWAG, "codah": CODAH}  # by name
 
 
-def _check_swag_header(path: str, names: Sequence[str], wanted: Sequence[str]):
-    missing = [name for name in wanted if name not in names]
+def _check_swag_header(path: str, names: Sequence[str], required: Sequence[str]):
+    missing = [name for name in required if name not in names]
     if missing:
         raise InputError(
             f"{path}: has no column {', '.join(missing)}; its first row must name SWAG's columns"
@@ -197,7 +197,7 @@ def _check_swag_header(path: str, names: Sequence[str], wanted: Sequence[str]):
         raise InputError(
             f"{path}: names the column {', '.join(repeated)} twice; name each column once"
         )
-    others = [name for name in names if _is_ending(name) and name not in wanted]
+    others = [name for name in names if _is_ending(name) and name not in required]
     if others:
         raise InputError(
             f"{path}: has the column {', '.join(others)}, but there are {NUM_CHOICES} choices; "

@@ -10,7 +10,7 @@ import numpy as np
 from official_bert.data.model_inputs import ModelInputs
 from official_bert.metrics import calibration
 from official_bert.tasks.classification.windows import LongTexts
-from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers, rows_of
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers, split_rows
 
 # A multi-label model predicts the labels whose probability exceeds this.
 LIKELY = 0.5
@@ -74,7 +74,7 @@ class ClassificationClient(TextClient):
         outputs = model.run(ModelInputs(itertools.chain.from_iterable(window_lists)))
         counts = np.array([len(windows) for windows in window_lists])
         pooled = long_texts.pool_outputs(outputs, counts, self._compute_outputs)
-        return [self.answer(row) for row in rows_of(pooled)]
+        return [self.answer(row) for row in split_rows(pooled)]
 
     def _compute_outputs(self, logits: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the outputs of the model's graph for pooled logits, as far as an answer needs

@@ -19,7 +19,7 @@ from official_bert.tasks.clients import (
     num_tokens,
     numbers,
     pair_encoder,
-    rows_of,
+    split_rows,
 )
 from official_bert.tokenization import FullTokenizer
 
@@ -81,16 +81,16 @@ class PretrainingClient(TextClient):
             raise InputError(f"top_k: must be a whole number from 1 to {TOP_K}, got {top_k!r}")
         if "masks" not in answer:
             raise InputError(f"the text has no {MASK} to fill; write it in the place of a word")
-        found = []
+        results = []
         for number, mask in enumerate(answer["masks"]):
             words = zip(mask["tokens"][:top_k], mask["probabilities"][:top_k], strict=True)
-            found.append(
+            results.append(
                 [
                     {"score": score, "token": token, "sequence": _filled_text(texts, number, token)}
                     for token, score in words
                 ]
             )
-        return found[0] if len(found) == 1 else found
+        return results[0] if len(results) == 1 else results
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns `masks` for a text with [MASK]: the `position` among the tokens, `tokens` and
@@ -104,12 +104,12 @@ class PretrainingClient(TextClient):
             if self.model.reads_text
             else (self._filled, self._encoded)
         )
-        found = {}
-        for wanted, answers in ((True, fill), (False, encode)):
-            rows = [row for row, has in enumerate(has_masks) if has is wanted]
+        results = {}
+        for needs_mask, answers in ((True, fill), (False, encode)):
+            rows = [row for row, has in enumerate(has_masks) if has is needs_mask]
             if rows:
-                found |= zip(rows, answers([requests[row] for row in rows]), strict=True)
-        return [found[row] for row in range(len(requests))]
+                results |= zip(rows, answers([requests[row] for row in rows]), strict=True)
+        return [results[row] for row in range(len(requests))]
 
     def _filled(self, requests: Sequence[Texts]) -> list[dict]:
         inputs = [self._encode(texts) for texts in requests]
@@ -118,10 +118,14 @@ class PretrainingClient(TextClient):
             for ids, _ in inputs
         ]
         encoded = _MaskedInputs(ModelInputs(inputs), RaggedRows(positions))
-        rows = rows_of(self.model.run(encoded, MASK_SIGNATURE))
+        rows = split_rows(self.model.run(encoded, MASK_SIGNATURE))
         return [
-            {"masks": [_mask(position, row, number) for number, position in enumerate(of_row)]}
-            for of_row, row in zip(positions, rows, strict=True)
+            {
+                "masks": [
+                    _mask(position, row, number) for number, position in enumerate(mask_positions)
+                ]
+            }
+            for mask_positions, row in zip(positions, rows, strict=True)
         ]
 
     def _filled_in_graph(self, requests: Sequence[Texts]) -> list[dict]:
@@ -132,7 +136,7 @@ class PretrainingClient(TextClient):
 
     def _encoded(self, requests: Sequence[Texts]) -> list[dict]:
         inputs = [self._encode(texts) for texts in requests]
-        rows = rows_of(self.model.run(ModelInputs(inputs)))
+        rows = split_rows(self.model.run(ModelInputs(inputs)))
         return [
             self._text(row, self.model.tokenizer.convert_ids_to_tokens(ids))
             for row, (ids, _) in zip(rows, inputs, strict=True)

@@ -55,7 +55,7 @@ class _Metrics(abc.ABC):
         metrics = self.metrics(sums, num_steps)
         return metrics | perplexity(metrics)
 
-    def metrics_of_all(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
+    def set_metrics(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
         """Returns the metrics of a whole set, whose last batch may be smaller, as if it were one
         batch.
         """
@@ -108,9 +108,9 @@ class PretrainingObjective(_Metrics):
         out = self.pretrainer(
             features, training=dropout_seed is not None, dropout_seed=dropout_seed
         )
-        return self._loss_of(out, features, totals)
+        return self._compute_loss(out, features, totals)
 
-    def _loss_of(self, out: PretrainingOutput, features: dict, totals: dict) -> tuple:
+    def _compute_loss(self, out: PretrainingOutput, features: dict, totals: dict) -> tuple:
         words, next_sentences = self._labels(features)
         scores = self._score_words(out, features, words)
         next_losses = cross_entropy(out.next_sentence_logits, next_sentences)

@@ -316,11 +316,11 @@ class PretrainingTask(TrainableTask):
         is_mask = features["input_ids"] == reader.vocab[MASK]
         columns = tf.broadcast_to(tf.range(tf.shape(is_mask)[1]), tf.shape(is_mask))
         positions = tf.ragged.boolean_mask(columns, is_mask)
-        found = self.masked_words(model, features | {MASKED_LM_POSITIONS: positions.to_tensor()})
+        outputs = self.masked_words(model, features | {MASKED_LM_POSITIONS: positions.to_tensor()})
         is_there = tf.sequence_mask(positions.row_lengths())[..., None]
         nothing = {"top_k_probabilities": 0.0, "top_k_ids": -1, "top_k_tokens": ""}
         return {
-            name: tf.where(is_there, values, nothing[name]) for name, values in found.items()
+            name: tf.where(is_there, values, nothing[name]) for name, values in outputs.items()
         } | {
             "num_masks": tf.cast(positions.row_lengths(), tf.int32),
             "positions": positions.to_tensor(-1),

@@ -1,7 +1,7 @@
 """Chooses answers by start and end logits, by the original's rules, and writes its three files of
 answers.
 
-`rank_answers` holds the rules; in_graph.py finds the best answer by the same rules for exports of
+`rank_answers` holds the rules; graph_answers.py finds the best answer by the same rules for exports of
 text.
 """
 
@@ -85,9 +85,11 @@ def _unspaced(text: str, number: int) -> int:
     """Returns the index of the character of `text` that `number` other characters precede, not
     counting spaces.
     """
-    index, found = -1, number
-    while index < found:
-        index, found = found, number + text.count(" ", 0, found + 1)
+    index = -1
+    next_index = number
+    while index < next_index:
+        index = next_index
+        next_index = number + text.count(" ", 0, index + 1)
     return index
 
 
@@ -178,22 +180,22 @@ def rank_answers(
     windows_by_example = defaultdict(list)
     for window in windows:
         windows_by_example[window.example_index].append(window)
-    result_of = {result.unique_id: result for result in results}
+    results_by_id = {result.unique_id: result for result in results}
     final_text = FinalText(rules.do_lower_case, rules.strip_accents, rules.verbose_logging)
     for index, example in enumerate(counted(examples, "questions answered")):
-        found = [
-            _window(feature, result_of, example.qas_id) for feature in windows_by_example[index]
+        ranked_windows = [
+            _window(feature, results_by_id, example.qas_id) for feature in windows_by_example[index]
         ]
-        null = _null_span(found) if rules.version_2_with_negative else None
-        spans = _ranked_spans(found, rules, null)
-        entries = _nbest(spans, found, example, rules.n_best_size, final_text)
+        null = _null_span(ranked_windows) if rules.version_2_with_negative else None
+        spans = _ranked_spans(ranked_windows, rules, null)
+        entries = _nbest(spans, ranked_windows, example, rules.n_best_size, final_text)
         if null:
             if all(entry.text for entry in entries):
                 entries.append(Entry("", null.start_logit, null.end_logit))
             elif rules.n_best_size == 1:  # without a span there would be no null odds
                 entries += _nbest(
-                    _ranked_spans(found, rules.of_all_positions(), None),
-                    found,
+                    _ranked_spans(ranked_windows, rules.with_all_positions(), None),
+                    ranked_windows,
                     example,
                     1,
                     final_text,
@@ -243,7 +245,7 @@ def raw_results(
     return [RawResult(window.unique_id, start, end) for window, start, end in rows]
 
 
-def write_logits(path: str, results: Sequence[RawResult], made_from: Mapping[str, object]):
+def write_logits(path: str, results: Sequence[RawResult], source_record: Mapping[str, object]):
     """Writes a file of logits for ensembles, with the inputs and settings that they were made from."""
     unique_ids, start_logits, end_logits = zip(*results, strict=True) if results else ((), (), ())
     buffer = io.BytesIO()
@@ -252,14 +254,14 @@ def write_logits(path: str, results: Sequence[RawResult], made_from: Mapping[str
         unique_ids=np.array(unique_ids, np.int64),
         start_logits=np.array(start_logits, np.float32),
         end_logits=np.array(end_logits, np.float32),
-        made_from=np.array(json.dumps(dict(made_from))),
+        made_from=np.array(json.dumps(dict(source_record))),
     )
     with writing.replacing(path, "wb") as file:
         file.write(buffer.getvalue())
 
 
-def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
-    """Reads a file of logits, which must belong to the inputs and settings `made_from`."""
+def read_logits(path: str, source_record: Mapping[str, object]) -> list[RawResult]:
+    """Reads a file of logits, which must belong to the inputs and settings `source_record`."""
     remedy = "predict again in its folder"
     arrays = read_npz(path, (*_LOGIT_ARRAYS, "made_from"), remedy)
     try:
@@ -273,7 +275,7 @@ def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
         ]
     except (ValueError, TypeError) as error:  # arrays of another form
         raise InputError(f"{path}: no file of logits ({brief(error)}); {remedy}") from error
-    differing = [name for name, value in made_from.items() if written_for.get(name) != value]
+    differing = [name for name, value in source_record.items() if written_for.get(name) != value]
     if differing:
         raise InputError(
             f"{path}: its logits are of another {' and another '.join(differing)}; all runs of an "
@@ -364,10 +366,10 @@ def _spans(number: int, window: _Window, rules: SquadRules) -> tuple[np.ndarray,
     `_Span`, [candidates].
     """
     size = len(window.feature.tokens)
-    in_document = dense(window.feature.token_to_orig_map, size, -1) >= 0
-    is_start = in_document & dense(window.feature.token_is_max_context, size, False)
+    is_document = dense(window.feature.token_to_orig_map, size, -1) >= 0
+    is_start = is_document & dense(window.feature.token_is_max_context, size, False)
     starts = _best_positions(window.start_logits, rules.n_best_size, is_start)
-    ends = _best_positions(window.end_logits, rules.n_best_size, in_document)
+    ends = _best_positions(window.end_logits, rules.n_best_size, is_document)
     num_tokens = ends - starts[:, None] + 1  # [starts, ends]
     rows, columns = np.nonzero((num_tokens >= 1) & (num_tokens <= rules.max_answer_length))
     starts, ends = starts[rows], ends[columns]

@@ -47,7 +47,7 @@ class SquadClient(TextClient):
         """
         if answer["start"] is None and not self._rules.version_2_with_negative:
             if not self.model.reads_text:
-                (answer,) = self._answers([texts], self._rules.of_all_positions())
+                (answer,) = self._answers([texts], self._rules.with_all_positions())
             if answer["start"] is None:
                 return {"answer": "", "start": None, "end": None, "score": 0.0}
         brief = {name: answer[name] for name in ("answer", "start", "end")}
@@ -85,11 +85,11 @@ class SquadClient(TextClient):
         results = raw_results(encoded.windows, outputs)
         rankings = rank_answers(examples, encoded.windows, results, rules)
         return [
-            self._answer_of(ranking, [match.start() for match in words], example.doc_tokens)
+            self._make_answer(ranking, [match.start() for match in words], example.doc_tokens)
             for ranking, words, example in zip(rankings, matches, examples, strict=True)
         ]
 
-    def _answer_of(self, ranking: Ranking, word_starts: list[int], doc_tokens: list[str]) -> dict:
+    def _make_answer(self, ranking: Ranking, word_starts: list[int], doc_tokens: list[str]) -> dict:
         if not self._rules.version_2_with_negative:
             ranking = ranking._replace(entries=ranking.entries[: self._rules.n_best_size])
         nbest, odds = ranking.nbest(), ranking.null_odds
@@ -128,9 +128,9 @@ def _offsets(
     """
     joined = " ".join(doc_tokens[words[0] : words[1] + 1])
 
-    def in_context(index: int) -> int:
+    def find_offset(index: int) -> int:
         word = words[0] + joined.count(" ", 0, index)
         return word_starts[word] + index - (joined.rfind(" ", 0, index) + 1)
 
     first = joined.index(text)
-    return in_context(first), in_context(first + len(text) - 1) + 1
+    return find_offset(first), find_offset(first + len(text) - 1) + 1

@@ -23,7 +23,9 @@ from official_bert.metrics.squad import Question
 # word.
 find_words = re.compile("[^ \t\r\n\u202f]+").finditer
 _ROLES = [Role(name, (name,)) for name in ("id", "question", "context", "answers", "is_impossible")]
-_SHARE_OF_AMBIGUOUS = 0.01  # of the questions; text with blanks has a few such answers, as in "3-3"
+_MAX_AMBIGUOUS_SHARE = (
+    0.01  # of the questions; text with blanks has a few such answers, as in "3-3"
+)
 
 
 @dataclass(slots=True)
@@ -127,7 +129,7 @@ def read_squad_json(input_file: str) -> list[dict]:
 def _paragraphs(input_file: str, flag: str) -> Iterator[tuple[str, dict]]:
     """Yields the location of each paragraph, for error messages, and the paragraph."""
     if is_table(input_file):
-        yield from _paragraphs_of_table(input_file, flag)
+        yield from _table_paragraphs(input_file, flag)
         return
     for number, article in enumerate(read_squad_json(input_file), 1):
         at_article = f"{input_file}: article {number}"
@@ -135,12 +137,12 @@ def _paragraphs(input_file: str, flag: str) -> Iterator[tuple[str, dict]]:
             yield f"{at_article}, paragraph {index}", paragraph
 
 
-def _paragraphs_of_table(given: str, flag: str) -> Iterator[tuple[str, dict]]:
+def _table_paragraphs(paths: str, flag: str) -> Iterator[tuple[str, dict]]:
     """Yields neighbouring rows with the same `context` as a paragraph, from the columns of
     Hugging Face's data set.
     """
-    records = _records(given, flag)
-    for context, group in itertools.groupby(records, key=lambda found: found[1].get("context")):
+    records = _records(paths, flag)
+    for context, group in itertools.groupby(records, key=lambda pair: pair[1].get("context")):
         rows = list(group)
         yield (
             rows[0][0].where,
@@ -148,12 +150,12 @@ def _paragraphs_of_table(given: str, flag: str) -> Iterator[tuple[str, dict]]:
         )
 
 
-def _records(given: str, flag: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+def _records(paths: str, flag: str) -> Iterator[tuple[Row, dict[str, Any]]]:
     """Yields the rows of tables and their fields by the names of Hugging Face's columns, which
     may be in any case.
     """
     path, columns = "", {}
-    for row, record in read_records(given, flag):
+    for row, record in read_records(paths, flag):
         if path != row.path:
             path = row.path
             decided = decide_columns(path, list(record), _ROLES)
@@ -219,16 +221,16 @@ def _add_answer(
     text = field(answer, "text", str, where)
     start = field(answer, "answer_start", int, where)
     end = start + len(text) - 1
-    found = ""
+    stored_answer = ""
     if start >= 0 and end < len(context):
         # The last word that starts at or before the character; -1 before the first word.
         first, last = (bisect.bisect_right(word_starts, at) - 1 for at in (start, end))
-        found = " ".join(example.doc_tokens[first : last + 1])
+        stored_answer = " ".join(example.doc_tokens[first : last + 1])
         example.orig_answer_text, example.start_position, example.end_position = text, first, last
     cleaned = " ".join(text.split())
-    if cleaned and cleaned in found:
+    if cleaned and cleaned in stored_answer:
         return True
-    logging.warning("The document has '%s' where the answer '%s' should be", found, cleaned)
+    logging.warning("The document has '%s' where the answer '%s' should be", stored_answer, cleaned)
     return False
 
 
@@ -237,7 +239,7 @@ def _warn_of_ambiguous_answers(input_file: str, examples: Sequence[SquadExample]
     not `answer_start`.
     """
     num_ambiguous = sum(map(_is_ambiguous, examples))
-    if num_ambiguous > _SHARE_OF_AMBIGUOUS * len(examples):
+    if num_ambiguous > _MAX_AMBIGUOUS_SHARE * len(examples):
         logging.warning(
             "%s: of %d questions, the answer stands several times in the same word, and the "
             "training takes the first place, whatever answer_start says, as the original does; "

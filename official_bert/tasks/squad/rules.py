@@ -74,6 +74,6 @@ class SquadRules(SquadServing):
                 "raise it, or lower --max_query_length"
             )
 
-    def of_all_positions(self) -> Self:
+    def with_all_positions(self) -> Self:
         """Returns the rules that consider every position of a window."""
         return dataclasses.replace(self, n_best_size=MAX_LENGTH)

@@ -35,7 +35,7 @@ from official_bert.tasks.squad.answers import (
 )
 from official_bert.tasks.squad.client import SquadClient
 from official_bert.tasks.squad.examples import SquadExample, read_gold_answers, read_squad_examples
-from official_bert.tasks.squad.in_graph import answer_questions
+from official_bert.tasks.squad.graph_answers import answer_questions
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 from official_bert.tasks.squad.windows import (
     EncodedQuestions,
@@ -270,18 +270,18 @@ class SquadTask(Task):
             "max_query_length",
         )
         assert self._vocab_file is not None  # A run has a vocabulary.
-        made_from = {
+        source_record = {
             "file": files.sha256(encoded.path),
             "vocabulary": files.sha256(self._vocab_file),
         }
-        made_from |= {setting: getattr(self.rules, setting) for setting in settings}
+        source_record |= {setting: getattr(self.rules, setting) for setting in settings}
         if self._ensemble_dirs:
             return average_results(
-                [_logits_of_run(folder, name, made_from) for folder in self._ensemble_dirs]
+                [_read_run_logits(folder, name, source_record) for folder in self._ensemble_dirs]
             )
         results = raw_results(encoded.windows, outputs)
         path = os.path.join(output_dir, name)
-        write_logits(path, results, made_from)
+        write_logits(path, results, source_record)
         logging.info("Wrote %s", path)
         return results
 
@@ -333,7 +333,7 @@ class SquadTask(Task):
         return {"start_logits": start, "end_logits": end}
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """Returns `answer`, string[B], with its offsets and its score; see tasks/squad/in_graph.py."""
+        """Returns `answer`, string[B], with its offsets and its score; see tasks/squad/graph_answers.py."""
         self.rules.check_room()
 
         def logits(features):
@@ -384,7 +384,9 @@ def _warn_of_unanswerable(questions: QuestionSet):
         )
 
 
-def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> list[RawResult]:
+def _read_run_logits(
+    folder: str, name: str, source_record: Mapping[str, object]
+) -> list[RawResult]:
     path = os.path.join(folder, name)
     if not files.exists(path):
         tuned = " and --null_score_diff_file" if name.startswith("threshold") else ""
@@ -392,7 +394,7 @@ def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> l
             f"{path}: no such file; run_squad.py with --do_predict{tuned} writes it into its "
             "--output_dir"
         )
-    return read_logits(path, made_from)
+    return read_logits(path, source_record)
 
 
 def _check_flags(settings: SquadSettings, rules: SquadRules):

@@ -94,7 +94,7 @@ def dense(position_map: Mapping[int, int], length: int, default: int) -> np.ndar
     return values
 
 
-def windows_of(
+def make_windows(
     examples: Iterable[SquadExample],
     tokenizer: FullTokenizer,
     rules: SquadRules,
@@ -111,7 +111,7 @@ def windows_of(
         )
 
     @functools.lru_cache(_CACHED_WORDS)
-    def pieces_of(word: str) -> tuple[list[str], list[int]]:
+    def split_word(word: str) -> tuple[list[str], list[int]]:
         tokens = tokenizer.tokenize(word)
         return tokens, tokenizer.convert_tokens_to_ids(tokens)
 
@@ -124,7 +124,7 @@ def windows_of(
         # The questions of a paragraph share their words.
         if document is None or example.doc_tokens is not words:
             words = example.doc_tokens
-            document = _document(words, pieces_of)
+            document = _document(words, split_word)
         query = tokenizer.tokenize(example.question_text)[: rules.max_query_length]
         max_tokens = max_seq_length - len(query) - 3
         if max_tokens < 1:
@@ -155,7 +155,7 @@ def windows_of(
                 example_index=example_index,
                 doc_span_index=index,
                 tokens=["[CLS]", *query, "[SEP]", *document.tokens[inputs], "[SEP]"],
-                token_to_orig_map=PositionMap(offset, document.word_of_token[inputs]),
+                token_to_orig_map=PositionMap(offset, document.token_words[inputs]),
                 token_is_max_context=PositionMap(offset, owner[inputs] == index),
                 input_ids=input_ids,
                 input_mask=input_mask,
@@ -202,21 +202,21 @@ class _Document(NamedTuple):
 
     tokens: list[str]
     ids: np.ndarray
-    word_of_token: np.ndarray
-    first_token_of_word: np.ndarray
+    token_words: np.ndarray
+    word_first_tokens: np.ndarray
 
 
 def _document(
-    words: Sequence[str], pieces_of: Callable[[str], tuple[list[str], list[int]]]
+    words: Sequence[str], split_word: Callable[[str], tuple[list[str], list[int]]]
 ) -> _Document:
-    pieces = [pieces_of(word) for word in words]
+    pieces = [split_word(word) for word in words]
     counts = np.array([len(tokens) for tokens, _ in pieces], int)
     tokens = list(itertools.chain.from_iterable(tokens for tokens, _ in pieces))
     ids = np.fromiter(
         itertools.chain.from_iterable(ids for _, ids in pieces), np.int32, len(tokens)
     )
-    word_of_token = np.repeat(np.arange(len(words), dtype=np.int32), counts)
-    return _Document(tokens, ids, word_of_token, np.cumsum(counts) - counts)
+    token_words = np.repeat(np.arange(len(words), dtype=np.int32), counts)
+    return _Document(tokens, ids, token_words, np.cumsum(counts) - counts)
 
 
 def _answer_tokens(
@@ -234,10 +234,10 @@ def _answer_tokens(
     assert example.start_position is not None
     assert example.end_position is not None
     assert example.orig_answer_text is not None
-    start = int(document.first_token_of_word[example.start_position])
+    start = int(document.word_first_tokens[example.start_position])
     end = len(document.tokens) - 1
     if example.end_position < len(example.doc_tokens) - 1:
-        end = int(document.first_token_of_word[example.end_position + 1]) - 1
+        end = int(document.word_first_tokens[example.end_position + 1]) - 1
     answer = tokenizer.tokenize(example.orig_answer_text)
     for first in range(start, end - len(answer) + 2):
         last = first + len(answer) - 1
@@ -360,7 +360,7 @@ def encode_training(
     """Encodes training questions, and drops the tokens and word maps of their windows, which
     only prediction needs.
     """
-    arrays = _arrays(windows_of(examples, tokenizer, rules, is_training=True))
+    arrays = _arrays(make_windows(examples, tokenizer, rules, is_training=True))
     return EncodedWindows(**arrays, num_questions=len(examples))
 
 
@@ -372,7 +372,9 @@ def encode_questions(
     num_logged: int = LOGGED_EXAMPLES,
     **more: Any,
 ) -> EncodedQuestions:
-    windows = list(windows_of(examples, tokenizer, rules, is_training=False, num_logged=num_logged))
+    windows = list(
+        make_windows(examples, tokenizer, rules, is_training=False, num_logged=num_logged)
+    )
     fields = {
         "num_questions": len(examples),
         "examples": examples,

@@ -38,8 +38,8 @@ from official_bert.tasks.settings import TaskSettings, recorded
 from official_bert.tasks.tagging.windows import (
     EncodedWords,
     check_words,
+    collect_labels,
     encoded_words,
-    labels_of,
     predicted_tags,
 )
 from official_bert.tokenization import BasicTokenizer, find_words
@@ -78,8 +78,8 @@ def tag_words(
     }
 
 
-_words_of = re.compile("[^ \t\r\n]+").finditer
-_IDEOGRAPHS_OF_A_SENTENCE = 4  # a text of so many without a blank is hardly one word
+_find_words = re.compile("[^ \t\r\n]+").finditer
+_MIN_SENTENCE_IDEOGRAPHS = 4  # a text of so many without a blank is hardly one word
 _ends_a_sentence = re.compile(r"[^\s.?!][.?!]\s*$").search
 _FILE_ENDINGS = (".conll", ".txt", *OTHER_ENDINGS)
 
@@ -148,7 +148,7 @@ class TaggingTask(Task):
             else read_conll(path, labelled)
         )
         if set_name == "train":
-            self.labels = labels_of(source.sentences)
+            self.labels = collect_labels(source.sentences)
         if set_name == "test":
             self._check_columns()
         check_words(source, self._known_labels(), self._document_context)
@@ -215,7 +215,7 @@ class TaggingTask(Task):
 
     def calibrate(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]):
         """Fits the temperature, for the tags of words."""
-        self.temperature = temperature.fitted(*_of_words(encoded, outputs))
+        self.temperature = temperature.fitted(*_word_logits(encoded, outputs))
 
     def report(
         self,
@@ -227,12 +227,12 @@ class TaggingTask(Task):
         """Writes reliability.tsv of a calibrated model."""
         if self.temperature:
             temperature.write_reliability(
-                output_dir, suffix, *_of_words(encoded, outputs), self.temperature
+                output_dir, suffix, *_word_logits(encoded, outputs), self.temperature
             )
 
     def predictions(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> list[list[str]]:
         """Returns the predicted tags of each sentence of the file."""
-        numbers = encoded.of_words(outputs["tags"])
+        numbers = encoded.select_words(outputs["tags"])
         return predicted_tags(encoded.source.sentences, numbers, self._known_labels())
 
     def metrics(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> dict[str, float]:
@@ -247,10 +247,10 @@ class TaggingTask(Task):
             to_scheme(tags, source.scheme) for tags in self.predictions(encoded, outputs)
         ]
         scores = entity_scores(targets, predictions)
-        found = {f"eval_{name}": value for name, value in scores.items()}
+        metrics = {f"eval_{name}": value for name, value in scores.items()}
         if self.temperature:
-            found |= temperature.scores(*_of_words(encoded, outputs), self.temperature)
-        return found
+            metrics |= temperature.scores(*_word_logits(encoded, outputs), self.temperature)
+        return metrics
 
     def write_predictions(
         self,
@@ -344,7 +344,7 @@ class TaggingClient(TextClient):
         """Returns the words of a text with their offsets."""
         if self._splits_punctuation:
             return split_words(text, self.model.tokenizer.basic_tokenizer)
-        return [(match.group(), *match.span()) for match in _words_of(text)]
+        return [(match.group(), *match.span()) for match in _find_words(text)]
 
     def is_cut(self, texts: Texts) -> bool:
         """A text is read in windows, as a whole."""
@@ -355,13 +355,13 @@ class TaggingClient(TextClient):
         and `end`.
         """
         (text,), words = texts, answer["tags"]
-        found = []
+        entities = []
         for entity in find_entities([word["tag"] for word in words]):
             start, end = words[entity.first]["start"], words[entity.last]["end"]
-            found.append(
+            entities.append(
                 {"entity_group": entity.type, "word": text[start:end], "start": start, "end": end}
             )
-        return found
+        return entities
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns `tags`: for each word the word, its offsets in the text (`start`, `end`) and
@@ -372,15 +372,17 @@ class TaggingClient(TextClient):
             return super().answers(requests)
         words = [self._words(text) for (text,) in requests]
         sentences = [
-            Sentence(number, number, [[word] for word, _, _ in of_text], None)
-            for number, of_text in enumerate(words)
+            Sentence(number, number, [[word] for word, _, _ in text_words], None)
+            for number, text_words in enumerate(words)
         ]
         source = ConllFile("", sentences, IOB2, has_documents=False)
         encoded = encoded_words(source, (), self.model.max_seq_length, self.model.tokenizer)
         tags = iter(())
         if len(encoded):
-            tags = iter(encoded.of_words(self.model.run(encoded)["tags"]))
-        return [{"tags": [_tagged(*word, next(tags)) for word in of_text]} for of_text in words]
+            tags = iter(encoded.select_words(self.model.run(encoded)["tags"]))
+        return [
+            {"tags": [_tagged(*word, next(tags)) for word in text_words]} for text_words in words
+        ]
 
     def answer(self, row: Row) -> dict:
         words = zip(row["words"], row["starts"], row["ends"], row["tags"], strict=True)
@@ -392,14 +394,14 @@ class TaggingClient(TextClient):
         }
 
 
-def _of_words(
+def _word_logits(
     encoded: EncodedWords, outputs: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the logits of the words of a labelled set, float32[words, labels], and the ids of
     their tags.
     """
     targets = encoded.targets.values
-    return encoded.of_words(outputs["logits"]), targets[targets > 0] - 1
+    return encoded.select_words(outputs["logits"]), targets[targets > 0] - 1
 
 
 def _is_running_text(text: str) -> bool:
@@ -408,7 +410,7 @@ def _is_running_text(text: str) -> bool:
     """
     has_blank = len(text.split()) > 1
     return bool(_ends_a_sentence(text)) or (
-        not has_blank and len(list(find_words(text))) >= _IDEOGRAPHS_OF_A_SENTENCE
+        not has_blank and len(list(find_words(text))) >= _MIN_SENTENCE_IDEOGRAPHS
     )
 
 

@@ -49,7 +49,7 @@ class EncodedWords:
             "label_mask": (targets > 0).astype(np.int32),
         }
 
-    def of_words(self, values: Iterable[np.ndarray]) -> np.ndarray:
+    def select_words(self, values: Iterable[np.ndarray]) -> np.ndarray:
         """Selects the outputs for the words, [words, ...], from those of the windows, [length or
         more, ...] each.
         """
@@ -60,7 +60,7 @@ class EncodedWords:
         return np.concatenate(rows)
 
 
-def labels_of(sentences: Iterable[Sentence]) -> list[str]:
+def collect_labels(sentences: Iterable[Sentence]) -> list[str]:
     """Returns the label O, then B and I of every type that occurs, sorted; tags may have no type."""
     tags = {tag for sentence in sentences for tag in sentence.tags or ()}
     types = sorted({tag[1:] for tag in tags - {"O"}})
@@ -81,14 +81,14 @@ def encoded_words(
     of it as fits. A word without pieces counts as [UNK], and a word that is longer than a window
     loses its last pieces.
     """
-    by_document = [
+    group_numbers = [
         sentence.document if document_context else number
         for number, sentence in enumerate(source.sentences)
     ]
     numbers = {label: number for number, label in enumerate(labels)}
     windows = []
     for _, group in itertools.groupby(
-        zip(by_document, counted(source.sentences, "sentences encoded"), strict=True),
+        zip(group_numbers, counted(source.sentences, "sentences encoded"), strict=True),
         key=lambda pair: pair[0],
     ):
         sentences = [sentence for _, sentence in group]

@@ -156,7 +156,7 @@ def test_a_teacher_needs_the_loss_that_learns_its_vectors(tmp_path):
 
 def test_the_task_is_found_by_its_name():
     assert type(registry.make_task("embedding", {})).__name__ == "EmbeddingTask"
-    assert registry.family_of("Embedding") == "embedding"
+    assert registry.task_family("Embedding") == "embedding"
 
 
 def test_an_export_has_the_flags_of_embeddings():

@@ -48,7 +48,7 @@ def test_without_next_sentences_the_loss_and_its_gradients_are_those_of_the_mask
     np.testing.assert_allclose(sums["loss"], expected.masked_lm, rtol=1e-6)
     np.testing.assert_allclose(sums["next_sentence_loss"] / 8, expected.next_sentence, rtol=1e-6)
     sums = {name: float(value) for name, value in sums.items()}
-    whole = objective.metrics_of_all(sums, 8)
+    whole = objective.set_metrics(sums, 8)
     assert whole["loss"] == whole["masked_lm_loss"]
 
 
@@ -137,7 +137,7 @@ def test_the_loss_left_to_right_is_the_mean_over_the_next_tokens(tmp_path):
     is_token = batch["input_mask"][:, 1:] == 1
     np.testing.assert_allclose(loss, -at_next[is_token].mean(), rtol=1e-5)
     correct = (log_probs.argmax(-1) == ids[:, 1:])[is_token]
-    metrics = objective.metrics_of_all({name: float(value) for name, value in sums.items()}, 8)
+    metrics = objective.set_metrics({name: float(value) for name, value in sums.items()}, 8)
     assert metrics["next_token_accuracy"] == np.float32(correct.mean())
     np.testing.assert_allclose(
         [metrics["loss"], metrics["next_token_loss"]], -at_next[is_token].mean(), rtol=1e-5

@@ -10,8 +10,8 @@ from official_bert.data.tables import read_conll
 from official_bert.io.errors import InputError
 from official_bert.tasks.tagging.windows import (
     check_words,
+    collect_labels,
     encoded_words,
-    labels_of,
     predicted_tags,
 )
 
@@ -44,11 +44,11 @@ def read(tmp_path):
 def test_tags_without_types_have_labels_without_types(read):
     """The tag sets of BioBERT's files."""
     source = read("the O\ncat I\nsat I\n\non B\n")
-    labels = labels_of(source.sentences)
+    labels = collect_labels(source.sentences)
     assert labels == ["O", "B", "I"]
     assert [sentence.tags for sentence in source.sentences] == [["O", "B", "I"], ["B"]]
     check_words(source, labels)
-    assert labels_of(read("a B\nb I-x\n").sentences) == ["O", "B", "I", "B-x", "I-x"]
+    assert collect_labels(read("a B\nb I-x\n").sentences) == ["O", "B", "I", "B-x", "I-x"]
 
 
 def windows(encoded, tokenizer):
@@ -73,7 +73,7 @@ def windows(encoded, tokenizer):
 
 def test_the_first_piece_carries_the_label(read, tokenizer):
     source = read(TEXT)
-    labels = labels_of(source.sentences)
+    labels = collect_labels(source.sentences)
     assert labels == ["O", "B-x", "I-x", "B-y", "I-y"]
     encoded = encoded_words(source, labels, 16, tokenizer)
     assert windows(encoded, tokenizer) == [
@@ -86,7 +86,7 @@ def test_the_first_piece_carries_the_label(read, tokenizer):
 
 def test_batches_are_padded(read, tokenizer):
     source = read(TEXT)
-    encoded = encoded_words(source, labels_of(source.sentences), 16, tokenizer)
+    encoded = encoded_words(source, collect_labels(source.sentences), 16, tokenizer)
     batch = encoded.features(np.array([2, 0]), 8)
     assert batch["label_mask"].tolist() == [[0, 1, 1, 0, 0, 0, 0, 0], [0, 1, 1, 0, 1, 0, 0, 0]]
     assert batch["label_ids"].tolist() == [[0, 0, 3, 0, 0, 0, 0, 0], [0, 0, 1, 0, 2, 0, 0, 0]]
@@ -96,7 +96,7 @@ def test_batches_are_padded(read, tokenizer):
 
 def test_document_context_fills_the_window_and_carries_no_label(read, tokenizer):
     source = read(TEXT)
-    labels = labels_of(source.sentences)
+    labels = collect_labels(source.sentences)
     assert windows(
         encoded_words(source, labels, 9, tokenizer, document_context=True), tokenizer
     ) == [
@@ -143,13 +143,13 @@ def test_no_word_is_lost_whatever_the_length(read, tokenizer):
         )
         blocks.append("\n".join(rows))
     source = read("\n\n".join(blocks))
-    labels = labels_of(source.sentences)
+    labels = collect_labels(source.sentences)
     expected = [sentence.tags for sentence in source.sentences]
     for length, context in itertools.product((3, 4, 7, 16, 64), (False, True)):
         encoded = encoded_words(source, labels, length, tokenizer, context)
         assert encoded.lengths.max() <= length
         batch = encoded.features(np.arange(len(encoded)), length)
-        numbers = encoded.of_words(batch["label_ids"])
+        numbers = encoded.select_words(batch["label_ids"])
         assert predicted_tags(source.sentences, numbers, labels) == expected
         if context and length == 16:
             assert (encoded.lengths == 16).mean() > 0.9
@@ -163,8 +163,8 @@ def test_files_without_tags_are_predicted(read, tokenizer):
         np.array([[9, 9], [0, 1], [1, 0], [9, 9], [9, 9]]),
         np.array([[9, 9], [0, 2], [9, 9]]),
     ]
-    assert encoded.of_words(logits).tolist() == [[0, 1], [1, 0], [0, 2]]
-    numbers = encoded.of_words(logits).argmax(axis=1)
+    assert encoded.select_words(logits).tolist() == [[0, 1], [1, 0], [0, 2]]
+    numbers = encoded.select_words(logits).argmax(axis=1)
     assert predicted_tags(source.sentences, numbers, ["O", "B-x"]) == [["B-x", "O"], ["B-x"]]
 
 
@@ -179,10 +179,10 @@ def test_what_cannot_be_used(read):
 def test_a_file_without_entities_or_ends_of_sentences(read, caplog):
     source = read("the O\ncat O\n")
     with pytest.raises(InputError, match=r"train.conll: all tags are O, so that there is nothing"):
-        check_words(source, labels_of(source.sentences))
+        check_words(source, collect_labels(source.sentences))
     for num_words, is_long in ((500, False), (501, True)):
         source = read("the B-x\n" * num_words)
-        check_words(source, labels_of(source.sentences))
+        check_words(source, collect_labels(source.sentences))
         assert (f"all {num_words} words are one sentence; put a blank" in caplog.text) == is_long
 
 

@@ -15,9 +15,9 @@ from official_bert.graph_text.text_reader import TextReader
 from official_bert.graph_text.tokenizer import TextTokenizer
 from official_bert.options.fine_tuning import SquadOptions
 from official_bert.tasks.squad.answers import RawResult, choose_answers, extract_candidates
-from official_bert.tasks.squad.in_graph import answer_questions
+from official_bert.tasks.squad.graph_answers import answer_questions
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
-from official_bert.tasks.squad.windows import windows_of
+from official_bert.tasks.squad.windows import make_windows
 from tests.oracles import plain_squad
 from tests.shared import in_test_long, minilm, shared
 from tests.tasks.squad import agreement
@@ -76,7 +76,7 @@ def graph_answers(reader, pairs, rules, logits_of):
 def script_windows(tokenizer, pairs, rules, logits_of):
     """The questions, their windows and the logits of those."""
     examples = agreement.examples_of(pairs)
-    windows = list(windows_of(examples, tokenizer, rules, is_training=False))
+    windows = list(make_windows(examples, tokenizer, rules, is_training=False))
     results = []
     for window in windows:
         found = logits_of(np.asarray(window.input_ids), np.arange(LENGTH))

@@ -58,14 +58,18 @@ def answer_questions(
     num_questions = tf.shape(questions)[0]
 
     def best_spans(rules: SquadRules) -> _Spans:
-        of_windows = _best_of_windows(windows, window_logits[..., 0], window_logits[..., 1], rules)
-        return _best_of_questions(of_windows, windows.texts, num_questions)
+        window_spans = _best_window_spans(
+            windows, window_logits[..., 0], window_logits[..., 1], rules
+        )
+        return _best_question_spans(window_spans, windows.texts, num_questions)
 
     best = best_spans(rules)
     # Without a span there would be no null odds.
     if rules.version_2_with_negative and rules.n_best_size == 1:
-        columns = zip(best, best_spans(rules.of_all_positions()), strict=True)
-        best = _Spans(*(tf.where(best.scores > _NO_SCORE, one, of_all) for one, of_all in columns))
+        columns = zip(best, best_spans(rules.with_all_positions()), strict=True)
+        best = _Spans(
+            *(tf.where(best.scores > _NO_SCORE, one, fallback) for one, fallback in columns)
+        )
     has_answer, null_scores, null_odds = best.scores > _NO_SCORE, tf.zeros_like(best.scores), {}
     if rules.version_2_with_negative:
         null_scores = _null_scores(
@@ -92,7 +96,7 @@ def _padded(windows: Windows, length: int) -> Windows:
     )
 
 
-def _best_of_windows(
+def _best_window_spans(
     windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, rules: SquadRules
 ) -> _Spans:
     """Finds the best span of each window; the better start, then the better end, decides between
@@ -112,13 +116,13 @@ def _best_of_windows(
     scores, pairs = best.values[:, 0], best.indices[:, 0]
     has_span = scores > _NO_SCORE
     first, last = (
-        tf.where(has_span, tf.gather(of_rank, rank, batch_dims=1), _NO_OFFSET)
-        for of_rank, rank in ((first, pairs // k), (last, pairs % k))
+        tf.where(has_span, tf.gather(positions, rank, batch_dims=1), _NO_OFFSET)
+        for positions, rank in ((first, pairs // k), (last, pairs % k))
     )
     return _Spans(scores, first, last)
 
 
-def _best_of_questions(spans: _Spans, texts: tf.Tensor, num_questions: tf.Tensor) -> _Spans:
+def _best_question_spans(spans: _Spans, texts: tf.Tensor, num_questions: tf.Tensor) -> _Spans:
     """Finds the best span of each question; the first window wins. `texts` are the questions of
     the windows.
     """
@@ -152,11 +156,11 @@ def _cut(
     """
     row_starts = tf.cast(pieces.ids.row_starts(), tf.int32)
 
-    def of_pieces(values: tf.RaggedTensor, numbers: tf.Tensor) -> tf.Tensor:
+    def look_up(values: tf.RaggedTensor, numbers: tf.Tensor) -> tf.Tensor:
         padded = tf.concat([values.values, [_NO_OFFSET]], axis=0)
         return tf.gather(padded, tf.where(has_answer, row_starts + numbers, tf.size(padded) - 1))
 
-    start, end = of_pieces(pieces.starts, spans.first), of_pieces(pieces.ends, spans.last)
+    start, end = look_up(pieces.starts, spans.first), look_up(pieces.ends, spans.last)
     cut = tf.strings.substr(readable(contexts), tf.maximum(start, 0), end - start, unit="UTF8_CHAR")
     return {
         "answer": tf.where(has_answer, cut, otherwise),
