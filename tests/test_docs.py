@@ -61,6 +61,13 @@ def test_guides_are_short():
     assert {name: length for name, length in lengths.items() if length > 150} == {}
 
 
+def test_the_table_of_extensions_has_every_extension():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    folders = (ROOT / "official_bert" / "extensions").glob("*/__init__.py")
+    rows = set(re.findall(r"^\| `(\w+)` \| \w+", page, re.MULTILINE))
+    assert {path.parent.name for path in folders} <= rows
+
+
 def test_the_reference_and_the_type_checkers_have_every_public_name():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     described = sorted(re.findall(r"^::: official_bert\.(\w+)$", page, re.MULTILINE))

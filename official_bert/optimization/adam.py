@@ -9,7 +9,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -43,11 +43,11 @@ class Moments(NamedTuple):
 
     Attributes:
         m: the first moment, the average of the gradients.
-        v: the second moment, the average of their squares.
+        v: the second moment, the average of their squares; None in an optimizer with one moment.
     """
 
     m: tf.Tensor
-    v: tf.Tensor
+    v: Any = None
 
 
 def dense_gradients(gradients: list) -> list:
@@ -131,7 +131,7 @@ class AdamWeightDecayOptimizer(tf.Module):
             `slot_names`.
     """
 
-    # Of checkpoints/names.py; an optimizer with one moment has the first.
+    # The names in checkpoints/names.py. An optimizer with one moment, such as Lion, has the first.
     slot_names = ("adam_m", "adam_v")
 
     def __init__(
@@ -413,9 +413,9 @@ def _group_updated(
     """Returns the new values of the variables of a group, by the rule of each weight."""
     new_values = []
     for rule, parts, gradient, decay in zip(rules, variables, gradients, decays, strict=True):
-        weight, m, v = [tf.convert_to_tensor(part) for part in parts]
-        weight, moments = rule(weight, Moments(m, v), gradient, rate, decay, constants)
-        new_values.append([weight, *moments])
+        weight, *slots = [tf.convert_to_tensor(part) for part in parts]
+        weight, moments = rule(weight, Moments(*slots), gradient, rate, decay, constants)
+        new_values.append([weight, *moments[: len(slots)]])
     return new_values
 
 

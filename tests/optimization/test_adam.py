@@ -16,7 +16,7 @@ from official_bert.optimization import (
     clip_by_global_norm,
     dense_gradients,
 )
-from official_bert.optimization.adam import compiled_by_xla, has_xla
+from official_bert.optimization.adam import Moments, compiled_by_xla, has_xla
 
 
 def scalar(value: float) -> tf.Variable:
@@ -278,6 +278,41 @@ def test_five_updates_of_lamb_by_numpy(name, is_scaled, size):
         )
         np.testing.assert_allclose(variable, w, atol=3e-6 * size)
     assert optimizer.slots.keys() == {f"{name}/adam_m", f"{name}/adam_v"}
+
+
+class Lion(AdamWeightDecayOptimizer):
+    """Lion (Chen et al., 2023): the sign of one momentum."""
+
+    slot_names = ("adam_m",)
+
+    def _rule(self, name: str):
+        return lion_updated
+
+
+def lion_updated(weight, moments, gradient, rate, decay, constants):
+    direction = tf.sign(constants.beta_1 * moments.m + (1.0 - constants.beta_1) * gradient)
+    m = constants.beta_2 * moments.m + (1.0 - constants.beta_2) * gradient
+    return weight - rate * (direction + decay * weight), Moments(m)
+
+
+@pytest.mark.parametrize("is_applied", [None, True, False])
+def test_an_optimizer_with_one_moment(is_applied):
+    weight = scalar(1.0)
+    optimizer = Lion(0.1, weight_decay_rate=0.01, beta_2=0.99)
+    optimizer.build([("w/kernel", weight)])
+    is_applied_tensor = None if is_applied is None else tf.constant(is_applied)
+    for gradient in (0.5, -0.2):
+        optimizer.apply_gradients([(tf.constant(gradient), weight)], is_applied_tensor)
+    assert optimizer.slots.keys() == {"w/kernel/adam_m"}
+    if is_applied is False:
+        np.testing.assert_allclose(weight, 1.0)
+        return
+    # The directions are sign(0.05) = 1 and sign(0.9 * 0.005 - 0.02) = -1.
+    first = 1.0 - 0.1 * (1.0 + 0.01)
+    second = first - 0.1 * (-1.0 + 0.01 * first)
+    np.testing.assert_allclose(weight, second, rtol=1e-6)
+    m = 0.99 * 0.005 - 0.01 * 0.2
+    np.testing.assert_allclose(optimizer.slots["w/kernel/adam_m"], m, rtol=1e-5)
 
 
 def test_weights_of_zero_move_by_the_rate():
