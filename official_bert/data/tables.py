@@ -127,7 +127,8 @@ def _check_there(path: str):
     for candidate in (stem + form for form in _OTHER_FORMS if form != suffix):
         if files.exists(candidate):
             raise InputError(
-                f"{path}: no such file; {candidate} is there, but the task reads {suffix}: convert it"
+                f"{path}: no such file; {candidate} is there, but the task reads {suffix}: convert "
+                "it"
             )
     if files.exists(beside := os.path.join(os.path.dirname(folder), name)):
         raise InputError(f"{path}: no such file; {beside} is there: give its folder as --data_dir")

@@ -27,7 +27,8 @@ from official_bert.tasks.registry import CLASSIFICATION
 _COMMAND = "run_classifier"
 # Flags that arguments of `train` replace, and flags of files.
 _EXCLUDED_FLAGS = """
-task_name labels output_dir do_train do_eval do_predict search data_dir train_file dev_file test_file
+task_name labels output_dir do_train do_eval do_predict search
+data_dir train_file dev_file test_file
 text_a_column text_b_column label_column has_header label_separator data_format quoting
 """
 
@@ -139,7 +140,9 @@ class Classifier(Predictor):
         A folder with a training on other data or with other arguments is an error, unless you say
         what to do with it.
 
-            classifier = Classifier.train("tickets_model", texts, labels, dev=(more_texts, more_labels), model="bert")
+            classifier = Classifier.train(
+                "tickets_model", texts, labels, dev=(more_texts, more_labels), model="bert"
+            )
             classifier.classify("My parcel is late.")  # {"label": "delivery", "score": ...}
 
         Args:

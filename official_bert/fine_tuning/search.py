@@ -29,7 +29,8 @@ from official_bert.training.memory import forget_models
 
 RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
-# The searches with a name: those of Devlin et al. (2019), appendix A.3, and of section 4.1 for GLUE.
+# The searches with a name: those of Devlin et al. (2019), appendix A.3, and of section 4.1 for
+# GLUE.
 _GRIDS = {
     PAPER: {
         "learning_rate": [5e-5, 3e-5, 2e-5],

@@ -96,7 +96,9 @@ class OptionalMembers:
     def example_outputs(
         self, encoded: EncodedSet, outputs: dict[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        """Return the outputs for the examples of a set, from which metrics and predictions are made.
+        """Returns the outputs for the examples of a set.
+
+        Metrics and predictions are made from them.
 
         Args:
             encoded: the set.
@@ -342,7 +344,9 @@ class TaskObjective:
         return {"weight": ops.sum(self._weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
-        """Returns this replica's share of the loss, float32[], and the sums for the progress line."""
+        """Returns this replica's share of the loss, float32[], and the sums for the progress
+        line.
+        """
         from keras import ops
 
         model = functools.partial(

@@ -122,7 +122,8 @@ class TextClient:
             num_texts = str(most) if fewest == most else f"{fewest} or {most}"
             noun = "text" if most == 1 else "texts"
             raise InputError(
-                f"the model takes {num_texts} {noun} ({', '.join(self.columns)}), {len(texts)} given"
+                f"the model takes {num_texts} {noun} ({', '.join(self.columns)}), {len(texts)} "
+                "given"
             )
 
     def is_cut(self, texts: Texts) -> bool:

@@ -153,7 +153,9 @@ def distribute(
     on_progress: Callable[[int], None] = lambda documents: None,
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> int:
-    """Writes document k of the corpus into text file k mod n, and returns the number of documents."""
+    """Writes document k of the corpus into text file k mod n, and returns the number of
+    documents.
+    """
     # Lines by path: hundreds of files would be too many to keep open.
     held = collections.defaultdict(list)
     num_held, num_documents, is_inside = 0, 0, False

@@ -267,7 +267,9 @@ class _Runs:
 
 
 class _Rest(NamedTuple):
-    """The rest of a scan, from the segment `first` of a document on; its pairs have `target` tokens.
+    """The rest of a scan, from the segment `first` of a document on.
+
+    Its pairs have `target` tokens.
 
     The key is the stream of the scan, uint64.
     """

@@ -57,7 +57,9 @@ class WorkerProcesses:
             worker.join()
 
     def _call(self, arguments: tuple):
-        """Has the worker of this thread call the function. Returns its result or raises its error."""
+        """Has the worker of this thread call the function. Returns its result or raises its
+        error.
+        """
         try:
             if not hasattr(self._thread_data, "connection"):
                 self._thread_data.connection = self._started_worker()

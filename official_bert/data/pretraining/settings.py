@@ -49,7 +49,9 @@ class InstanceVocabulary:
 
     @classmethod
     def from_vocab(cls, vocab: Mapping[str, int]) -> "InstanceVocabulary":
-        """Takes what is needed from a vocabulary; raises InputError if a special token is missing."""
+        """Takes what is needed from a vocabulary; raises InputError if a special token is
+        missing.
+        """
         missing = [token for token in ("[CLS]", "[SEP]", "[MASK]", "[UNK]") if token not in vocab]
         if missing:
             raise InputError(

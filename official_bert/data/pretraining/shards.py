@@ -214,7 +214,9 @@ def write_shards(
     num_workers: int,
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> dict:
-    """Makes all files and returns the manifest; the files do not depend on the number of processes."""
+    """Makes all files and returns the manifest; the files do not depend on the number of
+    processes.
+    """
     _clear(job, keep_finished=True)
     try:
         text_files = [job.text_file(number) for number in range(job.num_shards)]
@@ -244,7 +246,9 @@ def remove_work_folder(job: ShardJob) -> None:
 
 
 def _clear(job: ShardJob, keep_finished: bool):
-    """Deletes what runs have made in the work folder; finished shards with their reports may stay."""
+    """Deletes what runs have made in the work folder; finished shards with their reports may
+    stay.
+    """
     finished_files = set()
     if keep_finished:
         for number in range(job.num_shards):

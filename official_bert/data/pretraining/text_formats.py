@@ -35,8 +35,8 @@ _LAST_WORD = re.compile(r"(?s:.*[\s(\[\"“‘])?(.*)")
 _ABBREVIATIONS = frozenset(
     """
     mr mrs ms dr prof st rev hon gen col lt sgt capt cmdr adm gov sen rep pres jr sr mt ft
-    vs cf etc ca approx no nos vol vols fig figs eq ch chap sec p pp pt ed eds trans al e.g i.e viz op cit
-    dept univ inc ltd co corp bros jan feb mar apr jun jul aug sep sept oct nov dec
+    vs cf etc ca approx no nos vol vols fig figs eq ch chap sec p pp pt ed eds trans al
+    e.g i.e viz op cit dept univ inc ltd co corp bros jan feb mar apr jun jul aug sep sept oct nov dec
     bzw z.b d.h usw nr str hr fr mme mlle
     """.split()  # noqa: SIM905 - a list of one-word literals would fill the page
 )
@@ -159,11 +159,13 @@ def _read_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
         text = page.get("text") if isinstance(page, dict) else None
         if not isinstance(text, str):
             raise InputError(
-                f'{path}: line {number}: has no field "text" with a text; give objects that have one'
+                f'{path}: line {number}: has no field "text" with a text; give objects that have '
+                "one"
             )
         if half := reading.half_pair_in(text):
             raise InputError(
-                f'{path}: line {number}: the field "text" has {half}; write both halves, or leave it out'
+                f'{path}: line {number}: the field "text" has {half}; write both halves, or leave '
+                "it out"
             )
         paragraphs = [paragraph.strip() for paragraph in text.split("\n") if paragraph.strip()]
         if paragraphs and paragraphs[0] == page.get("title"):

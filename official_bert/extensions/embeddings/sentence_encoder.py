@@ -74,7 +74,8 @@ class SentenceEncoder(Extensible):
         encoder = SentenceEncoder(folder)
         first, second = encoder.encode(["A train left.", "The train has left."])
         first @ second  # the cosine of their angle
-        encoder.search("When did it leave?", ["A train left.", "It rained."], k=1)  # [{"text": ..., "row": ..., ...}]
+        encoder.search("When did it leave?", ["A train left.", "It rained."], k=1)
+        # [{"text": "A train left.", "row": 0, "score": ...}]
 
     Extensions add methods, such as search: dir(encoder) lists them, and help(encoder.search)
     describes one.

@@ -313,7 +313,9 @@ def module_files(folder: str) -> list[str]:
 
 
 def _library_settings(folder: str) -> dict[str, Any]:
-    """Returns the settings in config_sentence_transformers.json, by the fields of SentenceModules."""
+    """Returns the settings in config_sentence_transformers.json, by the fields of
+    SentenceModules.
+    """
     path, settings = os.path.join(folder, CONFIG_NAME), _settings(folder, CONFIG_NAME)
     prompts = settings.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(

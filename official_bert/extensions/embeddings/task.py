@@ -268,7 +268,9 @@ class BatchObjective:
 
 
 def _vectors(model, features: dict, **keywords):
-    """Returns the vectors of the texts of examples, float32[B, N, D], for features int32[B, N, S]."""
+    """Returns the vectors of the texts of examples, float32[B, N, D], for features int32[B, N,
+    S].
+    """
     shape = ops.shape(features["input_ids"])
     flat = {name: ops.reshape(features[name], (-1, shape[2])) for name in ENCODER_INPUTS}
     vectors = model(flat, **keywords)

@@ -258,8 +258,8 @@ def _read_corpus_file(
 ) -> Iterator[str]:
     """Yields the texts of a file of lines, or of a table its positives.
 
-    A table without positives gives its anchors. The flags of tables, such as --anchor_column, are those
-    of the input; a table that is no input has the usual columns.
+    A table without positives gives its anchors. The flags of tables, such as --anchor_column, are
+    those of the input; a table that is no input has the usual columns.
     """
     is_input = any(writing.is_same_file(path, other) for other in input_paths)
     if not is_input and not has_table_ending(path):

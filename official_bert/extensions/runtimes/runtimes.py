@@ -1,4 +1,6 @@
-"""The runtimes of exports: a class for each format, in the form of serving/exported_model.py's Runtime."""
+"""The runtimes of exports: a class for each format, in the form of serving/exported_model.py's
+Runtime.
+"""
 
 import importlib
 import os

@@ -1,4 +1,6 @@
-"""The options of scores: `official-bert predict --score`, and the command evaluate_minimal_pairs."""
+"""The options of scores: `official-bert predict --score`, and the command
+evaluate_minimal_pairs.
+"""
 
 import dataclasses
 

@@ -44,7 +44,9 @@ class PretrainingClient(TextClient):
         self._encode = pair_encoder(self._tokenizer, model.max_seq_length)
 
     def check(self, texts: Texts):
-        """Validates that the export has outputs for a text, and that the model reads each [MASK]."""
+        """Validates that the export has outputs for a text, and that the model reads each
+        [MASK].
+        """
         super().check(texts)
         num_masks = sum(text.count(MASK) for text in texts)
         if num_masks:

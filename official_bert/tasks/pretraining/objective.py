@@ -205,7 +205,9 @@ def is_correct(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class LeftToRightObjective(_Metrics):
-    """The mean loss of the next token over all tokens of an update but the first of each sequence."""
+    """The mean loss of the next token over all tokens of an update but the first of each
+    sequence.
+    """
 
     sum_names = ("loss", "next_token_loss", "next_token_correct", "next_token_weight")
     tensorboard_only = ("next_token_loss", "next_token_perplexity")

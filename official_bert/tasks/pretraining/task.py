@@ -1,4 +1,6 @@
-"""Pre-training as a task on record files, whose exports give vectors, and words for masked tokens."""
+"""Pre-training as a task on record files, whose exports give vectors, and words for masked
+tokens.
+"""
 
 import contextlib
 import dataclasses
@@ -72,7 +74,9 @@ class RecordSet:
     def evaluation(
         self, config: BertConfig, batch_size: int, seed: int, repeat: bool
     ) -> tf.data.Dataset:
-        """Returns batches in the order of the files: endless with `repeat`, else every record once."""
+        """Returns batches in the order of the files: endless with `repeat`, else every record
+        once.
+        """
         masks = self.masks and self.masks(seed)
         return pretraining_input.evaluation_dataset(
             self.files, self.features, batch_size, self._limits(config), repeat, masks

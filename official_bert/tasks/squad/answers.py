@@ -1,8 +1,8 @@
 """Chooses answers by start and end logits, by the original's rules, and writes its three files of
 answers.
 
-`rank_answers` holds the rules; graph_answers.py finds the best answer by the same rules for exports of
-text.
+`rank_answers` holds the rules; graph_answers.py finds the best answer by the same rules for exports
+of text.
 """
 
 import functools
@@ -100,7 +100,9 @@ CERTAINLY_NO_ANSWER = 1000000.0
 
 
 class RawResult(NamedTuple):
-    """The logits of a model for one window: `start_logits` and `end_logits`, float[max_seq_length]."""
+    """The logits of a model for one window: `start_logits` and `end_logits`,
+    float[max_seq_length].
+    """
 
     unique_id: int
     start_logits: Sequence[float]
@@ -246,7 +248,9 @@ def raw_results(
 
 
 def write_logits(path: str, results: Sequence[RawResult], source_record: Mapping[str, object]):
-    """Writes a file of logits for ensembles, with the inputs and settings that they were made from."""
+    """Writes a file of logits for ensembles, with the inputs and settings that they were made
+    from.
+    """
     unique_ids, start_logits, end_logits = zip(*results, strict=True) if results else ((), (), ())
     buffer = io.BytesIO()
     np.savez(
@@ -285,7 +289,9 @@ def read_logits(path: str, source_record: Mapping[str, object]) -> list[RawResul
 
 
 def average_results(runs: Sequence[Sequence[RawResult]]) -> list[RawResult]:
-    """Averages the logits of several runs, which `read_logits` has found to be of the same windows."""
+    """Averages the logits of several runs, which `read_logits` has found to be of the same
+    windows.
+    """
     averaged = []
     for members in zip(*runs, strict=True):
         start, end = (
@@ -333,7 +339,9 @@ def _window(feature: InputFeatures, results: Mapping[int, RawResult], qas_id: st
 
 
 def _null_span(windows: Sequence[_Window]) -> _Span:
-    """Returns "no answer" in the window that gives it the lowest score; the first of equal windows."""
+    """Returns "no answer" in the window that gives it the lowest score; the first of equal
+    windows.
+    """
     nulls = (
         _Span(number, 0, 0, float(window.start_logits[0]), float(window.end_logits[0]))
         for number, window in enumerate(windows)

@@ -66,7 +66,9 @@ class SquadRules(SquadServing):
         return self.version_2_with_negative and self.null_score_diff_threshold is None
 
     def check_room(self):
-        """Validates that a window has room for a token of the document behind the longest question."""
+        """Validates that a window has room for a token of the document behind the longest
+        question.
+        """
         if self.max_seq_length <= self.max_query_length + 3:
             raise InputError(
                 f"--max_seq_length={self.max_seq_length}: leaves no room for a document beside "

@@ -333,7 +333,9 @@ class SquadTask(Task):
         return {"start_logits": start, "end_logits": end}
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """Returns `answer`, string[B], with its offsets and its score; see tasks/squad/graph_answers.py."""
+        """Returns `answer`, string[B], with its offsets and its score; see
+        tasks/squad/graph_answers.py.
+        """
         self.rules.check_room()
 
         def logits(features):
@@ -351,7 +353,9 @@ class SquadTask(Task):
 
 
 def _position_loss(logits, positions):
-    """Cross-entropy of float[B, S] and int32[B]: float32[B], 0 for a position outside the sequence."""
+    """Cross-entropy of float[B, S] and int32[B]: float32[B], 0 for a position outside the
+    sequence.
+    """
     inside = ops.logical_and(positions >= 0, positions < ops.shape(logits)[-1])
     loss = cross_entropy(logits, ops.where(inside, positions, ops.zeros_like(positions)))
     return ops.where(inside, loss, ops.zeros_like(loss))

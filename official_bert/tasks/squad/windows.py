@@ -308,7 +308,9 @@ class EncodedWindows:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Returns the number of questions, which define an epoch in the original, and of windows."""
+        """Returns the number of questions, which define an epoch in the original, and of
+        windows.
+        """
         return {"orig ": self.num_questions, "split ": len(self.lengths)}
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:

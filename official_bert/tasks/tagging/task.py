@@ -323,7 +323,9 @@ class TaggingClient(TextClient):
         )
 
     def _warn_of_running_text(self, requests: Sequence[Texts]):
-        """Warns once of a text whose punctuation or whose ideographs should be words of their own."""
+        """Warns once of a text whose punctuation or whose ideographs should be words of their
+        own.
+        """
         if self._splits_punctuation or self._has_warned:
             return
         text = next((text for (text,) in requests if _is_running_text(text)), None)

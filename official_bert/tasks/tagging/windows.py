@@ -61,7 +61,9 @@ class EncodedWords:
 
 
 def collect_labels(sentences: Iterable[Sentence]) -> list[str]:
-    """Returns the label O, then B and I of every type that occurs, sorted; tags may have no type."""
+    """Returns the label O, then B and I of every type that occurs, sorted; tags may have no
+    type.
+    """
     tags = {tag for sentence in sentences for tag in sentence.tags or ()}
     types = sorted({tag[1:] for tag in tags - {"O"}})
     return ["O", *(f"{mark}{type_}" for type_ in types for mark in "BI")]
