@@ -229,10 +229,10 @@ extensions/embeddings/metrics.py: extensions/embeddings/test_metrics.py
     if len(rows) and not np.array_equal(rows, ranked_rows[number]) -> if len(rows)
     min(_DEPTH, num_relevant) -> num_relevant
     _DISCOUNTS[:num_relevant].sum() -> _DISCOUNTS.sum()
-    order = np.argsort(-scores, kind="stable") is_relevant -> order = np.argsort(-scores) is_relevant
+    np.argsort(-scores, kind="stable")[:most] -> np.argsort(-scores)[:most]
     np.where(others < rows[:, None], -> np.where(others > rows[:, None],
     block, relevant_rows[first:] -> block, relevant_rows
-    kind="stable")[:_DEPTH] -> kind="stable")[:_SHALLOW]
+    rows=rows, most=_DEPTH -> rows=rows, most=_SHALLOW
 metrics/cosines.py: extensions/embeddings/test_metrics.py
     return (unit_vectors(queries) @ unit_vectors(corpus).T) -> return (queries @ corpus.T)
 extensions/embeddings/probing.py: extensions/embeddings/test_metrics.py

@@ -38,7 +38,7 @@ MAX_STATEMENTS = {
     "tasks": 3598,
     "training": 1684,
 }
-MAX_STATEMENTS_OF_AN_EXTENSION = 1210
+MAX_STATEMENTS_OF_AN_EXTENSION = 1200
 # Expression nodes a line of code: the mean of the package and of the tests, and of a file.
 MAX_MEAN_DENSITY = 4.25
 MAX_FILE_DENSITY = 5.0
@@ -49,8 +49,7 @@ MAX_DENSITY_OF_DENSE_FILES = {
     "data/pretraining/random_streams.py": 7.4,
     "data/records/framing.py": 5.4,
     "data/records/statistics.py": 5.4,
-    "extensions/embeddings/losses.py": 5.4,
-    "extensions/embeddings/metrics.py": 5.6,
+    "extensions/embeddings/losses.py": 5.2,
     "extensions/experiments/table.py": 5.2,
     "extensions/retrieval/vector_search.py": 5.4,
     "extensions/runtimes/runtimes.py": 5.1,

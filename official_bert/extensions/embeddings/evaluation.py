@@ -159,8 +159,8 @@ def _prepare_retrieval(examples: Sequence[Example], rows: TextRows) -> Metrics:
 
     A query is never ranked for itself.
     """
-    ranked, relevant = _read_answers(examples, rows)
     is_labelled = any(example.label for example in examples)
+    ranked, relevant = _read_answers(examples, rows, is_labelled)
     texts = sorted({text for answers in ranked.values() for text in answers})
     queries = []
     for query, right in relevant.items():
@@ -175,7 +175,6 @@ def _prepare_retrieval(examples: Sequence[Example], rows: TextRows) -> Metrics:
     if len(queries) < len(ranked):
         num_omitted = len(ranked) - len(queries)
         logging.info("%d queries without a right or a wrong text are left out", num_omitted)
-    corpus = np.array(texts, np.int64)
     places = {text: number for number, text in enumerate(texts)}
     relevant_places = [[places[text] for text in relevant[query]] for query in queries]
     candidate_places = None
@@ -186,7 +185,7 @@ def _prepare_retrieval(examples: Sequence[Example], rows: TextRows) -> Metrics:
     def compute(vectors: np.ndarray) -> dict[str, float]:
         return retrieval(
             vectors[queries],
-            vectors[corpus],
+            vectors[texts],
             relevant_places,
             candidate_places,
             query_places,
@@ -196,10 +195,9 @@ def _prepare_retrieval(examples: Sequence[Example], rows: TextRows) -> Metrics:
 
 
 def _read_answers(
-    examples: Sequence[Example], rows: TextRows
+    examples: Sequence[Example], rows: TextRows, is_labelled: bool
 ) -> tuple[dict[int, list[int]], dict[int, set[int]]]:
     """Returns for each query its second texts, and those of them that are right, as rows."""
-    is_labelled = any(example.label for example in examples)
     ranked: dict[int, list[int]] = collections.defaultdict(list)
     relevant: dict[int, set[int]] = collections.defaultdict(set)
     num_self_answers = 0

@@ -3,7 +3,7 @@
 An evaluation only warns of what it does not read.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from absl import logging
 
@@ -68,7 +68,7 @@ def _check_triplets(examples: Sequence[Example], loss: str):
 
 def _check_ordered_scores(examples: Sequence[Example], loss: str):
     _reject_negatives(examples, loss)
-    if _is_constant(example.score() for example in examples):
+    if _is_constant([example.score() for example in examples]):
         raise InputError(
             f"{examples[0].where}: all pairs have the label {examples[0].label}, and --loss={loss} "
             "orders them; check --label_column"
@@ -84,7 +84,7 @@ def _check_cosines(examples: Sequence[Example], loss: str):
                 "cosines, from -1 to 1; divide the scores by their largest, or choose "
                 "--loss=cosent, which reads any"
             )
-    if _is_constant(example.score() for example in examples):
+    if _is_constant([example.score() for example in examples]):
         errors.warn("%s: all pairs have the label %s", examples[0].where, examples[0].label)
 
 
@@ -141,7 +141,6 @@ def warn_about_unread_parts(examples: Sequence[Example], kind: str) -> None:
         )
 
 
-def _is_constant(values: Iterable[float]) -> bool:
+def _is_constant(values: Sequence[float]) -> bool:
     """Returns whether there are several values, all equal."""
-    values = list(values)
     return len(values) > 1 and len(set(values)) == 1

@@ -18,6 +18,8 @@ from official_bert.extensions.embeddings.model import Tensor, normalized
 from official_bert.extensions.embeddings.settings import EmbeddingSettings
 from official_bert.modeling.losses import cross_entropy
 
+Features = Mapping[str, Tensor]  # The features of a batch by name.
+
 _EXCLUDED = -1e9  # The logit of a candidate that is no negative.
 _TRIPLET_EPSILON = 1e-6  # PyTorch adds it to each difference.
 
@@ -47,7 +49,7 @@ class Loss:
         self.symmetric = settings.symmetric
         self.margin = settings.triplet_margin
 
-    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, vectors: Tensor, features: Features) -> Tensor:
         """Returns the loss.
 
         Args:
@@ -76,7 +78,7 @@ class MultipleNegativesRanking(Loss):
     reads = "text_ids"
     compares_batch = True
 
-    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, vectors: Tensor, features: Features) -> Tensor:
         anchors = normalized(vectors[:, 0])  # [B, D]
         candidates = normalized(_stack_columns(vectors[:, 1:]))  # [C, D], C = B (N - 1)
         logits = self.scale * ops.matmul(anchors, ops.transpose(candidates))  # [B, C]
@@ -112,7 +114,7 @@ class Cosent(Loss):
     reads = "scores"
     compares_batch = True
 
-    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, vectors: Tensor, features: Features) -> Tensor:
         cosines = self.scale * _cosines(vectors)
         scores = features["scores"]
         differences = cosines[:, None] - cosines[None, :]  # [B, B]
@@ -130,7 +132,7 @@ class CosineSimilarity(Loss):
 
     reads = "scores"
 
-    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, vectors: Tensor, features: Features) -> Tensor:
         return ops.square(_cosines(vectors) - features["scores"])
 
 
@@ -142,7 +144,7 @@ class Triplet(Loss):
 
     num_texts = (3, 3)
 
-    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, vectors: Tensor, features: Features) -> Tensor:
         near = _distance(vectors[:, 0], vectors[:, 1])
         far = _distance(vectors[:, 0], vectors[:, 2])
         return ops.relu(near - far + self.margin)
@@ -157,7 +159,7 @@ class Mse(Loss):
     num_texts = (1, 1)
     reads = "targets"
 
-    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, vectors: Tensor, features: Features) -> Tensor:
         squares = ops.square(vectors - features["targets"])
         return ops.mean(squares, axis=(1, 2))
 
@@ -182,7 +184,7 @@ class Matryoshka(Loss):
         self.repeats = loss.repeats
         self.compares_batch = loss.compares_batch
 
-    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, vectors: Tensor, features: Features) -> Tensor:
         total = 0
         for width in self._widths:
             first_features = dict(features)

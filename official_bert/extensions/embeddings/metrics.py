@@ -151,12 +151,11 @@ def retrieval(
             for number, rows in enumerate(relevant_rows)
             if 0 < len(rows) < num_ranked[number]
         ]
-        _check_any_query(numbers)
         rankings = _rank_in_corpus(
-            queries[numbers],
-            corpus,
-            [relevant_rows[number] for number in numbers],
-            self_rows[numbers],
+            queries=queries[numbers],
+            corpus=corpus,
+            relevant_rows=[relevant_rows[number] for number in numbers],
+            query_rows=self_rows[numbers],
         )
     else:
         ranked_rows = _remove_rows(candidates, self_rows)
@@ -165,28 +164,30 @@ def retrieval(
             for number, rows in enumerate(relevant_rows)
             if len(rows) and not np.array_equal(rows, ranked_rows[number])
         ]
-        _check_any_query(numbers)
         rankings = (
-            _rank_candidates(queries[number], corpus, relevant_rows[number], ranked_rows[number])
+            _rank_candidates(
+                query=queries[number],
+                corpus=corpus,
+                relevant_rows=relevant_rows[number],
+                ranked_rows=ranked_rows[number],
+            )
             for number in numbers
         )
-    query_scores = []
-    for number, places in zip(numbers, rankings, strict=True):
-        query_scores.append(_score_query(places, len(relevant_rows[number])))
+    if not numbers:
+        raise InputError(
+            "no query has a relevant text to be found among others; give it one, or leave out the "
+            "metrics"
+        )
+    query_scores = [
+        _score_query(places, num_relevant=len(relevant_rows[number]))
+        for number, places in zip(numbers, rankings, strict=True)
+    ]
     unused_name = "map" if candidates is None else "map_at_100"
     means = {}
     for name in query_scores[0]:
         if name != unused_name:
             means[name] = float(np.mean([scores[name] for scores in query_scores]))
     return means
-
-
-def _check_any_query(numbers: Sequence[int]):
-    if not numbers:
-        raise InputError(
-            "no query has a relevant text to be found among others; give it one, or leave out the "
-            "metrics"
-        )
 
 
 def _score_query(places: np.ndarray, num_relevant: int) -> dict[str, float]:
@@ -214,12 +215,14 @@ def _score_query(places: np.ndarray, num_relevant: int) -> dict[str, float]:
 
 
 def _rank_candidates(
-    query: np.ndarray, corpus: np.ndarray, relevant_rows: np.ndarray, ranked_rows: np.ndarray
+    query: np.ndarray,
+    corpus: np.ndarray,
+    relevant_rows: np.ndarray,
+    ranked_rows: np.ndarray,
 ) -> np.ndarray:
     """Returns the places of those relevant rows that are ranked."""
-    scores = all_cosines(query[None], corpus[ranked_rows])[0]
-    order = np.argsort(-scores, kind="stable")
-    is_relevant = np.isin(ranked_rows[order], relevant_rows)
+    _, ranking = _rank_rows(query, corpus, ranked_rows)
+    is_relevant = np.isin(ranking, relevant_rows)
     return np.flatnonzero(is_relevant) + 1
 
 
@@ -237,7 +240,7 @@ def _rank_in_corpus(
     for first in range(0, len(queries), _QUERY_ROWS):
         block = queries[first : first + _QUERY_ROWS]
         best_rows = [
-            _find_best_rows(query, corpus, rows)
+            _rank_rows(query=query, corpus=corpus, rows=rows, most=_DEPTH)
             for query, rows in zip(block, relevant_rows[first:], strict=False)
         ]
         block_places = [np.ones(len(rows), np.int64) for _, rows in best_rows]
@@ -247,12 +250,21 @@ def _rank_in_corpus(
             for number, places in enumerate(block_places):
                 scores = block_scores[number]
                 scores = np.where(others == query_rows[first + number], -np.inf, scores)
-                places += _count_before(*best_rows[number], scores, others)
+                row_scores, rows = best_rows[number]
+                places += _count_before(
+                    row_scores=row_scores,
+                    rows=rows,
+                    scores=scores,
+                    others=others,
+                )
         yield from block_places
 
 
 def _count_before(
-    row_scores: np.ndarray, rows: np.ndarray, scores: np.ndarray, others: np.ndarray
+    row_scores: np.ndarray,
+    rows: np.ndarray,
+    scores: np.ndarray,
+    others: np.ndarray,
 ) -> np.ndarray:
     """Returns for each of some rows the number of other rows that rank before it.
 
@@ -267,12 +279,15 @@ def _count_before(
     return is_before.sum(axis=1)
 
 
-def _find_best_rows(
-    query: np.ndarray, corpus: np.ndarray, rows: np.ndarray
+def _rank_rows(
+    query: np.ndarray,
+    corpus: np.ndarray,
+    rows: np.ndarray,
+    most: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the scores of the best `_DEPTH` of some rows, and these rows."""
+    """Returns the scores of the best rows, at most `most`, and these rows, the best first."""
     scores = all_cosines(query[None], corpus[rows])[0]
-    order = np.argsort(-scores, kind="stable")[:_DEPTH]
+    order = np.argsort(-scores, kind="stable")[:most]
     return scores[order], rows[order]
 
 

@@ -99,12 +99,11 @@ class SentenceModules(NamedTuple):
         """Reads modules.json and the modules that it names; None if there is no such file of
         sentence-transformers.
         """
-        if not has_modules(folder):
+        entries = _read_module_entries(folder)
+        if not entries:
             return None
         path = os.path.join(folder, MODULES_NAME)
-        listed = reading.read_json(path)
-        listed = listed if isinstance(listed, list) else [listed]
-        kinds = [field(one, "type", str, path) for one in listed]
+        kinds = [field(entry, "type", str, path) for entry in entries]
         kinds = [
             kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else kind
             for kind in kinds
@@ -117,7 +116,7 @@ class SentenceModules(NamedTuple):
                 f"{path}: lists the modules {', '.join(kinds)}; only {usable_kinds} can be used"
             )
         encoder, pooling, *others = (
-            os.path.join(folder, field(one, "path", str, path)) for one in listed
+            os.path.join(folder, field(entry, "path", str, path)) for entry in entries
         )
         encoder_settings = _settings(encoder, ENCODER_CONFIG_NAME)
         length = encoder_settings.get("max_seq_length") or getattr(
@@ -275,28 +274,36 @@ def _make_dense_config(layer: Dense) -> dict[str, Any]:
 
 
 def has_modules(folder: str) -> bool:
-    """Returns whether a folder has a modules.json of sentence-transformers; that of another
-    program says nothing.
+    """Return whether a folder has a modules.json of sentence-transformers.
+
+    Args:
+        folder: the folder of a model.
+
+    Returns:
+        True if it has one; False if it has none, or that of another program.
     """
+    return bool(_read_module_entries(folder))
+
+
+def _read_module_entries(folder: str) -> list[Any]:
+    """Returns the entries of modules.json, none if the file is missing or of another program."""
     path = os.path.join(folder, MODULES_NAME)
     if not files.exists(path):
-        return False
+        return []
     content = reading.read_json(files.check_model_file(path))
-    listed = content if isinstance(content, list) else [content]
-    return any(
-        isinstance(one, dict) and not one.keys().isdisjoint(_MODULE_FIELDS) for one in listed
+    entries = content if isinstance(content, list) else [content]
+    is_usable = any(
+        isinstance(entry, dict) and not entry.keys().isdisjoint(_MODULE_FIELDS) for entry in entries
     )
+    return entries if is_usable else []
 
 
 def encoder_folder(folder: str) -> str:
     """Returns the folder of a model's encoder, which older folders of sentence-transformers have
     as a subfolder.
     """
-    if not has_modules(folder):
-        return folder
-    listed = reading.read_json(os.path.join(folder, MODULES_NAME))
-    first = listed[0] if isinstance(listed, list) and listed else {}
-    path = first.get("path") if isinstance(first, dict) else None
+    entries = _read_module_entries(folder)
+    path = entries[0].get("path") if entries and isinstance(entries[0], dict) else None
     return os.path.join(folder, path) if isinstance(path, str) and path else folder
 
 
@@ -304,10 +311,10 @@ def module_files(folder: str) -> list[str]:
     """Returns the names of the files and subfolders that say how a folder of
     sentence-transformers makes vectors.
     """
-    if not has_modules(folder):
+    entries = _read_module_entries(folder)
+    if not entries:
         return []
-    listed = reading.read_json(os.path.join(folder, MODULES_NAME))
-    folders = [one["path"] for one in listed if one.get("path")]
+    folders = [entry["path"] for entry in entries if entry.get("path")]
     names = [MODULES_NAME, CONFIG_NAME, ENCODER_CONFIG_NAME, *folders]
     return [name for name in names if files.exists(os.path.join(folder, name))]
 
