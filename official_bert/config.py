@@ -92,7 +92,7 @@ class BertConfig:
     num_bilstm_layers: int
     classifier_dropout: float | None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the original's arguments
         self,
         vocab_size: int,
         hidden_size: int = 768,

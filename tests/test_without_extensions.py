@@ -19,7 +19,8 @@ NAMES = sorted(
 )
 ALL = "all"
 
-# Without TensorFlow: the records, the flags of each command, and the help of one that extensions add
+# Without TensorFlow: the records, the flags of each command, and the help of one that extensions
+# add
 # flags to.
 HELP = """
 import sys

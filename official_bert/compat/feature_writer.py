@@ -110,7 +110,7 @@ class FeatureWriter:
         self._waiting.clear()
 
 
-def convert_examples_to_features(
+def convert_examples_to_features(  # noqa: PLR0913 - the original's arguments
     examples: Iterable[SquadExample],
     tokenizer: FullTokenizer,
     max_seq_length: int,
@@ -137,7 +137,7 @@ def convert_examples_to_features(
         output_fn(window)
 
 
-def write_predictions(
+def write_predictions(  # noqa: PLR0913 - the original's arguments
     all_examples: Sequence[SquadExample],
     all_features: Iterable[InputFeatures],
     all_results: Iterable[RawResult],

@@ -88,7 +88,7 @@ def create_float_feature(values: Iterable[float]) -> tf.train.Feature:
     return tf.train.Feature(float_list=tf.train.FloatList(value=list(values)))
 
 
-def create_training_instances(
+def create_training_instances(  # noqa: PLR0913 - the original's arguments
     input_files: Sequence[str],
     tokenizer: FullTokenizer,
     max_seq_length: int,
@@ -116,7 +116,7 @@ def create_training_instances(
     ]
 
 
-def create_instances_from_document(
+def create_instances_from_document(  # noqa: PLR0913 - the original's arguments
     all_documents: Sequence[Sequence[Sequence[str]]],
     document_index: int,
     max_seq_length: int,

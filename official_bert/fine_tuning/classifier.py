@@ -122,7 +122,7 @@ class Classifier(Predictor):
     metrics: dict[str, float] | None = None
 
     @classmethod
-    def train(
+    def train(  # noqa: PLR0913 - each is named in a call
         cls,
         folder: str | os.PathLike,
         texts: Iterable | ClassificationData,

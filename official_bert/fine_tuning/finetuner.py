@@ -80,7 +80,7 @@ class Finetuner:
     `score` is the task's main metric on the first evaluated set; None before an evaluation.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is named in a call
         self,
         options: FineTuningOptions,
         run_dir: str,

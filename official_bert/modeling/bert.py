@@ -275,7 +275,7 @@ class BertModel(ConfiguredModel):
         """The word embeddings, float[vocab, hidden]."""
         return self.embeddings.word_embeddings
 
-    def __call__(
+    def __call__(  # noqa: PLR0913 - the inputs of a call
         self,
         input_ids: Any,
         input_mask: Any = None,
@@ -323,7 +323,7 @@ class BertModel(ConfiguredModel):
             **training_argument(training),
         )
 
-    def call(
+    def call(  # noqa: PLR0913 - the inputs of a call
         self,
         input_ids: Tensor,
         input_mask: Tensor | None = None,

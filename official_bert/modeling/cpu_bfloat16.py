@@ -148,7 +148,7 @@ def activated(activation: Callable | None) -> Callable:
 
 
 @_region
-def merged(
+def merged(  # noqa: PLR0913 - the terms of one formula
     product: tf.Tensor,
     residual: tf.Tensor,
     bias: tf.Tensor,

@@ -86,7 +86,7 @@ class BertWithBiLstm(BertModel):
         self.bilstm = BiLstm(self.config.num_layers_on_top, self.config.hidden_size)
         self.bilstm.build((None, None, self.config.hidden_size))
 
-    def call(
+    def call(  # noqa: PLR0913 - the inputs of a call
         self,
         input_ids: Tensor,
         input_mask: Tensor | None = None,

@@ -134,7 +134,7 @@ class AdamWeightDecayOptimizer(tf.Module):
     # The names in checkpoints/names.py. An optimizer with one moment, such as Lion, has the first.
     slot_names = ("adam_m", "adam_v")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the original's arguments
         self,
         learning_rate: float | Callable[[tf.Tensor], tf.Tensor],
         weight_decay_rate: float = 0.0,

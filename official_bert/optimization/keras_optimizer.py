@@ -88,7 +88,7 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
     they are.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the original's arguments
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-3,
         weight_decay_rate: float = 0.01,

@@ -188,7 +188,7 @@ def format_value(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def option(
+def option(  # noqa: PLR0913 - each is named in a declaration
     default: object = dataclasses.MISSING,
     *,
     help: str,

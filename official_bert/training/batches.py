@@ -222,7 +222,7 @@ class ExampleBatches:
     and a checkpoint stores no buffer.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is named in a call
         self,
         encoded: EncodedSet,
         strategy: tf.distribute.Strategy,

@@ -101,7 +101,7 @@ class TrainingStep:
         sum_names: the keys of the results of `update`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is named in a call
         self,
         objective: Objective,
         variables: list[tf.Variable],

@@ -27,11 +27,11 @@ TOY_INSTANCES = """\
 [CLS] [MASK] train left the station at [MASK] . [SEP] no ##body was [MASK] board . the driver wave ##d [MASK] hand . [SEP] | 10 | 0 | 1 a, 7 noon, 13 on, 20 his
 [CLS] the cat sat on the mat . [SEP] [MASK] a [MASK] [MASK] day in the park . child [MASK] were play ##ing [SEP] | 9 | 0 | 9 was, 11 sun, 12 ##ny, 19 ##ren
 [CLS] no ##body was [MASK] board . the driver [MASK] ##d his hand . [SEP] rain start [MASK] fall ##ing soon after [MASK] [SEP] | 15 | 0 | 4 on, 9 wave, 17 ##ed, 22 .
-"""  # noqa: E501
+"""
 TOY_WHOLE_WORD_INSTANCES = """\
 [CLS] one [MASK] line document here . [SEP] was on board . the [MASK] wave ##d his [MASK] [MASK] rain start ##ed fall [SEP] | 8 | 1 | 2 single, 13 driver, 17 hand, 18 .
 [CLS] the driver wave ##d his [MASK] . [SEP] one single line document [MASK] . [SEP] | 9 | 1 | 6 hand, 13 here
-"""  # noqa: E501
+"""
 
 
 def as_line(instance) -> str:

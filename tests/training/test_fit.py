@@ -1,4 +1,6 @@
-"""Tests Trainer.fit with made-up steps: its calls, batches, hooks, reports, checkpoints and ends."""
+"""Tests Trainer.fit with made-up steps: its calls, batches, hooks, reports, checkpoints and
+ends.
+"""
 
 import concurrent.futures
 import itertools

@@ -36,7 +36,8 @@ _ABBREVIATIONS = frozenset(
     """
     mr mrs ms dr prof st rev hon gen col lt sgt capt cmdr adm gov sen rep pres jr sr mt ft
     vs cf etc ca approx no nos vol vols fig figs eq ch chap sec p pp pt ed eds trans al
-    e.g i.e viz op cit dept univ inc ltd co corp bros jan feb mar apr jun jul aug sep sept oct nov dec
+    e.g i.e viz op cit dept univ
+    inc ltd co corp bros jan feb mar apr jun jul aug sep sept oct nov dec
     bzw z.b d.h usw nr str hr fr mme mlle
     """.split()  # noqa: SIM905 - a list of one-word literals would fill the page
 )

@@ -60,7 +60,7 @@ def pretraining_limits(
     }
 
 
-def training_dataset(
+def training_dataset(  # noqa: PLR0913 - each is named in a call
     files: Sequence[str],
     features: Sequence[Feature],
     batch_size: int,

@@ -34,7 +34,7 @@ class BertEmbedder(HeadedModel):
     default_name = "embedder"
     unused_weights = ("bert/pooler",)
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is named in a call
         self,
         config: BertConfig,
         pooling: str = "mean",

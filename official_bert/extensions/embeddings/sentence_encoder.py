@@ -75,7 +75,7 @@ class SentenceEncoder(Extensible):
         first, second = encoder.encode(["A train left.", "The train has left."])
         first @ second  # the cosine of their angle
         encoder.search("When did it leave?", ["A train left.", "It rained."], k=1)
-        # [{"text": "A train left.", "row": 0, "score": ...}]
+        # [{"text": ..., "row": ..., ...}]
 
     Extensions add methods, such as search: dir(encoder) lists them, and help(encoder.search)
     describes one.

@@ -94,7 +94,7 @@ def tokenizer_call(
     return transformers_inputs(tokenizer, texts, pairs, **arguments)
 
 
-def transformers_inputs(
+def transformers_inputs(  # noqa: PLR0913 - transformers' arguments
     tokenizer: FullTokenizer,
     texts: Texts,
     pairs: Texts = None,

@@ -61,7 +61,7 @@ class TextProcessor(DataProcessor):
 
     named: Mapping[str, str | list[Row] | None] = MappingProxyType({})
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is named in a call
         self,
         text_a_column: str | None,
         text_b_column: str | None = None,

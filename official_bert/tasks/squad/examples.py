@@ -113,8 +113,8 @@ def read_gold_answers(input_file: str) -> list[Question] | None:
             )
     if gold and num_without:
         logging.warning(
-            '%s: %d of %d questions have no field "answers", so nothing is scored; add it, or leave '
-            "it out of all",
+            '%s: %d of %d questions have no field "answers", so nothing is scored; add it, or '
+            "leave it out of all",
             input_file,
             num_without,
             num_without + len(gold),
