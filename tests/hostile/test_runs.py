@@ -240,7 +240,7 @@ DATA = [
         ),
         "the vocabulary lacks [MASK]",
     ),
-    row("score nan", lambda folder: _scores(folder, "nan"), "train.tsv: line 3", "no number"),
+    row("score nan", lambda folder: _scores(folder, "nan"), "train.tsv: line 3", "not a number"),
     row("score 1e30", lambda folder: _scores(folder, "1e30"), "train.tsv: line 3", "too large"),
     row(
         "weights of another model",

@@ -232,5 +232,5 @@ def test_a_corrupt_record_ends_the_run_with_its_place(folder):
     assert ended.status == 1
     assert (
         f"{path}: record 5 (from 0) is corrupt: its bytes do not fit their checksum (it begins at "
-        f"byte {offset}); make the file anew with create_pretraining_data.py"
+        f"byte {offset}); make the file again with create_pretraining_data.py"
     ) in ended.sentence
