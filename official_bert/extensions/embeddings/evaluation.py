@@ -173,7 +173,7 @@ def _prepare_retrieval(examples: Sequence[Example], rows: TextRows) -> Metrics:
             queries.append(query)
     if not queries:
         raise InputError(
-            f"{examples[0].where}: no query has both a right and a wrong text; check "
+            f"{examples[0].where}: no query has a text to find among others; check "
             "--anchor_column and --positive_column, or give more examples"
         )
     if len(queries) < len(ranked):
