@@ -143,8 +143,8 @@ def fine_tune(
             metadata,
             plugin,
         )
-        is_outside = registry.is_outside(entry.family)
-        if worker_options.do_train and is_outside and not distribution.is_tpu(strategy):
+        is_third_party = registry.is_outside(entry.family)
+        if worker_options.do_train and is_third_party and not distribution.is_tpu(strategy):
             check_export(entry.name, task, finetuner.trainer.model, config, tokenizer)
         # The records come after these checks, so a model that cannot be used leaves none.
         _write_records(worker_options, sets)
@@ -155,9 +155,9 @@ def fine_tune(
             dev = sets.dev or sets.test
             finetuner.train(sets.train, dev[""] if options.evaluates_during_training else None)
             sets = dataclasses.replace(sets, train=None)  # frees the memory of the training set
-        before = task.settings()
+        old_settings = task.settings()
         _use_model(options, finetuner, sets)
-        _record_tuned(worker_options, before, task.settings())
+        _record_tuned(worker_options, old_settings, task.settings())
         return finetuner.score
 
 
@@ -313,12 +313,14 @@ def _write_model_files(
         )
 
 
-def _record_tuned(options: FineTuningOptions, before: Mapping[str, Any], after: Mapping[str, Any]):
+def _record_tuned(
+    options: FineTuningOptions, old_settings: Mapping[str, Any], new_settings: Mapping[str, Any]
+):
     """Adds settings to the task records in the model's folders.
 
     They are those that a calibration, an evaluation or a prediction has changed.
     """
-    tuned = {name: value for name, value in after.items() if value != before.get(name)}
+    tuned = {name: value for name, value in new_settings.items() if value != old_settings.get(name)}
     for folder in run_folders(options.output_dir) if tuned else ():
         record = model_dir.ModelFolder(folder).task() if files.is_folder(folder) else None
         if record:

@@ -126,8 +126,9 @@ class ClassificationClient(TextClient):
             answer: the `answer` to it.
 
         Returns:
-            `label` and `score`, which is the highest probability. A multi-label model gives a list
-            of such answers, and a regression model gives only `score`.
+            `label` and `score`, its probability. If the model abstains, `label` is None and `score`
+            is the highest probability. A multi-label model gives a list of labels with their
+            scores, and a regression model gives only `score`.
         """
         if "labels" in answer:
             return [
