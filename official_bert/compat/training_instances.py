@@ -1,9 +1,8 @@
-"""The functions that users import from create_pretraining_data.py; their instances consist of token
-strings.
+"""The functions that users import from create_pretraining_data.py.
 
-They wrap the generator `exact` and have the original's arguments, draws and results. Where a
-function of the original reads a flag, its counterpart here takes a keyword argument with the flag's
-name and default.
+Their instances have token strings instead of ids. The functions wrap the generator `exact`. They
+have the arguments, random draws and results of the original. Where a function of the original reads
+a flag, its counterpart here has a keyword argument with the flag's name and default.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class TrainingInstance:
 
 
 class MaskedLmInstance(NamedTuple):
-    """A prediction: its position, and the token that stood there."""
+    """A prediction: its position, and the token there before masking."""
 
     index: int
     label: str
@@ -167,8 +166,11 @@ def create_masked_lm_predictions(
     rng: random.Random,
     do_whole_word_mask: bool = False,
 ) -> tuple[list[str], list[int], list[str]]:
-    """Masks a sequence; returns its tokens, the predicted positions in order, and the tokens
-    that stood at them.
+    """Masks a sequence.
+
+    Returns:
+        The tokens after masking, the predicted positions in increasing order, and the tokens at
+        these positions before masking.
     """
     candidates = [i for i, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
     masks = _mask_config(masked_lm_prob, max_predictions_per_seq, do_whole_word_mask)
@@ -184,9 +186,9 @@ def create_masked_lm_predictions(
 def truncate_seq_pair(
     tokens_a: list[str], tokens_b: list[str], max_num_tokens: int, rng: random.Random
 ) -> None:
-    """Shortens two token lists in place to `max_num_tokens` in all.
+    """Shortens two token lists in place until both together have at most `max_num_tokens`.
 
-    The longer list (`tokens_b` on a tie) loses one token at a time, at its front or its end at
+    The longer list, or `tokens_b` on a tie, loses one token at a time, from its front or its end at
     random.
     """
     a_begin, a_end, b_begin, b_end = truncated(
@@ -203,7 +205,7 @@ def write_instance_to_example_files(
     max_predictions_per_seq: int,
     output_files: Sequence[str],
 ) -> None:
-    """Writes instances as TFRecords, instance k into file k mod n."""
+    """Writes instances as TFRecords into n files, instance k into file k mod n."""
     log_files("Writing to output files", output_files)
     with open_example_files(output_files) as example_files:
         batches = _feature_batches(instances, tokenizer, max_seq_length, max_predictions_per_seq)

@@ -1,8 +1,8 @@
 """Fine-tuning from the flags to the results, for all fine-tuning scripts.
 
-It writes into output_dir the files of a training, record files of the task's sets,
-eval_results.txt, the task's prediction files, and the files of model_dir.py. With --search it
-writes one such folder for each run.
+It writes into output_dir: checkpoints and logs, record files of the task's sets, eval_results.txt,
+the task's prediction files, and the files of model_dir.py. With --search, output_dir has one such
+folder for each run.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Sets:
     test: Mapping[str, EncodedSet]
 
     def digests(self) -> dict[str, list[str]]:
-        """Returns digests of the contents of all sets, which differ for other sets."""
+        """Returns digests of the contents of all sets. Sets that differ have different digests."""
         sets = {
             "training": [self.train] if self.train else [],
             "dev": self.dev.values(),
@@ -72,7 +72,7 @@ class Sets:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The sizes of the training set, as of `count_examples`; empty without training."""
+        """The result of `count_examples` for the training set; empty without training."""
         return {} if self.train is None else count_examples(self.train)
 
 
@@ -85,7 +85,7 @@ def fine_tune(
 
     Args:
         options: the flags of a fine-tuning script.
-        loaded_sets: sets that replace their files, as `DataFiles.named` does.
+        loaded_sets: sets in memory that replace their files, in the form of `DataFiles.named`.
         metadata: further values of the start line of run_log.py.
 
     Returns:
@@ -113,7 +113,7 @@ def fine_tune(
     with output_folder(typed_options, workers, contents) as folder:
         worker_options = dataclasses.replace(options, output_dir=folder)
 
-        # Read and encode all sets, so that a corrupt file does not stop the run after the training.
+        # Read and encode all sets now, so that a corrupt file stops the run before the training.
         sets = _encode(worker_options, task, tokenizer, _read(source, task, loaded_sets))
         if workers.count > 1:
             workers.check_equal(sets.digests())
@@ -143,10 +143,10 @@ def fine_tune(
             metadata,
             plugin,
         )
-        is_outside = registry.is_outside(entry.family)
-        if worker_options.do_train and is_outside and not distribution.is_tpu(strategy):
+        is_third_party = registry.is_outside(entry.family)
+        if worker_options.do_train and is_third_party and not distribution.is_tpu(strategy):
             check_export(entry.name, task, finetuner.trainer.model, config, tokenizer)
-        # No record is written for a model that cannot be used.
+        # The records come after these checks, so a model that cannot be used leaves none.
         _write_records(worker_options, sets)
 
         # Train, then evaluate and predict.
@@ -154,15 +154,15 @@ def fine_tune(
             _write_model_files(worker_options, source, entry, task)
             dev = sets.dev or sets.test
             finetuner.train(sets.train, dev[""] if options.evaluates_during_training else None)
-            sets = dataclasses.replace(sets, train=None)  # frees its memory
-        before = task.settings()
+            sets = dataclasses.replace(sets, train=None)  # frees the memory of the training set
+        old_settings = task.settings()
         _use_model(options, finetuner, sets)
-        _record_tuned(worker_options, before, task.settings())
+        _record_tuned(worker_options, old_settings, task.settings())
         return finetuner.score
 
 
 def _use_model(options: FineTuningOptions, finetuner: Finetuner, sets: Sets):
-    """Calibrates, evaluates and predicts, as the flags say."""
+    """Calibrates, evaluates and predicts, each if its flag is set."""
     if options.calibrate:
         finetuner.calibrate(sets.dev[""])
     if options.do_eval:
@@ -174,7 +174,7 @@ def _use_model(options: FineTuningOptions, finetuner: Finetuner, sets: Sets):
 
 
 def _check_flags(options: FineTuningOptions):
-    """Validates flags that the task does not know."""
+    """Validates the flags that do not depend on the task."""
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     if not any(options.steps.values()):
         *others, last = (f"--{name}" for name in options.steps)
@@ -205,7 +205,7 @@ def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
     if record and record.family == entry.family and keeps_settings:
         settings = dict(record.settings)
     settings |= {"task_name": entry.name} | vars(options)
-    # A training run takes its labels from the training file.
+    # A training run reads its labels from the training file.
     settings["checkpoint_labels"] = None if options.do_train else source.labels
     task = entry.make(settings)
     if not isinstance(task, Task):
@@ -222,9 +222,7 @@ def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
 
 
 def _check_run(source: ModelSource, num_replicas: int):
-    """Validates, before any set is read, what would fail later: folder, batch size and
-    checkpoint.
-    """
+    """Validates the folder, the batch size and the checkpoint before any set is read."""
     options = source.options
     starting_point.check_output_dir(source)
     if options.do_train:
@@ -239,14 +237,15 @@ def _check_run(source: ModelSource, num_replicas: int):
             "--calibrate: writes into the folder of a model; give --do_train, or its --output_dir"
         )
     if options.init_checkpoint and not latest_checkpoint(options.output_dir):
-        _ = source.checkpoint  # an error now if it cannot be opened
+        _ = source.checkpoint  # This opens it, and raises an error if that fails.
 
 
 def _read(
     source: ModelSource, task: Task, loaded_sets: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Reads the sets that the run needs: first the training set, because it may define the
-    labels of the task.
+    """Reads the sets that the run needs.
+
+    The training set comes first, because it may define the labels of the task.
     """
     options = source.options
     evaluates = options.evaluates_during_training
@@ -274,7 +273,7 @@ def _read(
 def _encode(
     options: FineTuningOptions, task: Task, tokenizer: FullTokenizer, examples: dict
 ) -> Sets:
-    """Encodes each set once, and lets go of its examples."""
+    """Encodes each set once, and frees the memory of its examples."""
 
     def encoded(set_name: str) -> dict[str, EncodedSet]:
         sets = examples.get(set_name, {})
@@ -300,7 +299,7 @@ def _write_records(options: FineTuningOptions, sets: Sets):
 def _write_model_files(
     options: FineTuningOptions, source: ModelSource, entry: registry.Entry, task: Task
 ):
-    """Writes what a user of the model needs beside its weights, before training begins."""
+    """Writes the model's files except its weights, before training begins."""
     settings = {"max_seq_length": options.max_seq_length} | task.settings()
     record = model_dir.TaskRecord(registry.canonical_name(entry.name), entry.family, settings)
     folders = (
@@ -314,11 +313,14 @@ def _write_model_files(
         )
 
 
-def _record_tuned(options: FineTuningOptions, before: Mapping[str, Any], after: Mapping[str, Any]):
-    """Adds settings that a calibration or a prediction has tuned to the records in the folders
-    of the model.
+def _record_tuned(
+    options: FineTuningOptions, old_settings: Mapping[str, Any], new_settings: Mapping[str, Any]
+):
+    """Adds settings to the task records in the model's folders.
+
+    They are those that a calibration, an evaluation or a prediction has changed.
     """
-    tuned = {name: value for name, value in after.items() if value != before.get(name)}
+    tuned = {name: value for name, value in new_settings.items() if value != old_settings.get(name)}
     for folder in run_folders(options.output_dir) if tuned else ():
         record = model_dir.ModelFolder(folder).task() if files.is_folder(folder) else None
         if record:

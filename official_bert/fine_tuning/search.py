@@ -1,7 +1,7 @@
 """A grid search over batch sizes, learning rates, epochs and seeds (Devlin et al., 2019, A.3).
 
-It writes into output_dir a folder for each run, search_results.tsv, and search.json with the flags
-that all runs share.
+It writes into output_dir: a folder for each run, search_results.tsv, and search.json, which has the
+flags that all runs share.
 """
 
 import csv
@@ -29,8 +29,7 @@ from official_bert.training.memory import forget_models
 
 RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
-# The searches with a name: those of Devlin et al. (2019), appendix A.3, and of section 4.1 for
-# GLUE.
+# The named searches of Devlin et al. (2019): those of appendix A.3, and of section 4.1 for GLUE.
 _GRIDS = {
     PAPER: {
         "learning_rate": [5e-5, 3e-5, 2e-5],
@@ -51,7 +50,7 @@ _CHECKS: Mapping[str, Check] = {
     "num_train_epochs": POSITIVE,
     "restarts": PROCESSES,
 }
-_LARGE_FILES = ("*.tf_record", "*logits.npz")  # files that a run can write again
+_LARGE_FILES = ("*.tf_record", "*logits.npz")  # Another run can write these files again.
 # Flags that may change when a search is continued, because they do not change the scores.
 _RUN_FLAGS = (
     "output_dir",
@@ -111,7 +110,7 @@ def search(
     run: Callable[[FineTuningOptions], Score | None],
     num_replicas: int = 1,
 ) -> None:
-    """Runs every trial that search_results.tsv lacks, then --do_predict with the best one.
+    """Runs every trial that search_results.tsv lacks. With --do_predict, the best one predicts.
 
     Only the best finished run keeps its checkpoints; the others keep their results. A run whose
     loss diverges scores nan, and the search continues.
@@ -125,9 +124,9 @@ def search(
         InputError: a trial cannot run, or the folder has a search with other flags.
     """
     if not options.do_train:
-        raise InputError("--search: trains models; give --do_train, too")
+        raise InputError("--search: needs training; give --do_train")
     trials = list_trials(options)
-    for trial in trials:  # before the first run, which may take hours
+    for trial in trials:  # all of them before the first run, which may take hours
         check_divides(
             trial.train_batch_size, num_replicas, "train_batch_size", options.num_accumulation_steps
         )
@@ -145,7 +144,7 @@ def _run_trials(
         scoring = {"do_eval": True, "do_predict": False}
     _check_same_flags(options)
     scores = _read_results(options.output_dir)
-    _drop_large_files(options, scores)  # those that a kill left
+    _drop_large_files(options, scores)  # those of a killed process
     for number, trial in enumerate(trials, start=1):
         if trial in scores:
             continue
@@ -157,7 +156,7 @@ def _run_trials(
             score = Score("", math.nan)
         if score is None:
             raise InputError(
-                "--search: the dev set has no labels to compare runs by; give one that has"
+                "--search: runs are compared by the dev set, which has no labels; add them"
             )
         scores[trial] = score
         _write_results(options.output_dir, scores)
@@ -200,7 +199,10 @@ def _make_trial_options(
 
 
 def _read_grid(search: str) -> dict[str, list]:
-    """Reads the values of --search: those of a name, or of a file, which may leave out some."""
+    """Returns the grid of a named search or of a TOML file.
+
+    Fields that the file leaves out have the values of PAPER.
+    """
     if search in _GRIDS:
         return _GRIDS[search]
     grid = dict(_GRIDS[PAPER])
@@ -220,13 +222,13 @@ def _read_grid(search: str) -> dict[str, list]:
 
 
 def _is_number(value: object, kind: type) -> bool:
-    """Returns whether a value has a type of numbers; a whole number is also a float."""
+    """Returns whether a value is a number of a type; a whole number is also a float."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return is_whole or (kind is float and isinstance(value, float))
 
 
 def _check_same_flags(options: FineTuningOptions):
-    """Checks that all runs of a table share the flags that are not searched."""
+    """Checks that the flags that are not searched are those of the earlier runs in the folder."""
     trial_flags = {"search", *(field.name for field in dataclasses.fields(Trial)), *_RUN_FLAGS}
     shared = {
         name: value
@@ -247,7 +249,7 @@ def _check_same_flags(options: FineTuningOptions):
         ]
         if other:
             raise InputError(
-                f"{path}: is of a search with other flags ({', '.join(other)}); give another "
+                f"{path}: belongs to a search with other flags ({', '.join(other)}); give another "
                 "--output_dir"
             )
     with writing.replacing(path) as file:
@@ -271,14 +273,14 @@ def _read_results(output_dir: str) -> dict[Trial, Score]:
         except (ValueError, IndexError):
             raise InputError(
                 f"{path}: line {number}: is no row of a search's results; remove it, or delete the "
-                "file to run every trial anew"
+                "file to run every trial again"
             ) from None
     return scores
 
 
 def _write_results(output_dir: str, scores: Mapping[Trial, Score]):
     best = _best(scores)
-    metric = max(score.metric for score in scores.values())  # a diverged run has ""
+    metric = max(score.metric for score in scores.values())  # The metric of a diverged run is "".
     with writing.replacing(os.path.join(output_dir, RESULTS_FILE)) as file:
         table = csv.writer(file, delimiter="\t", lineterminator="\n")
         flags = (field.name for field in dataclasses.fields(Trial))

@@ -1,8 +1,8 @@
 """Downloads a file over HTTP and resumes an interrupted download.
 
-In: a URL and the local path of a file, which may contain the beginning. Out: the complete file,
-with the length that the server reports. The file may have changed on the server between two parts,
-so the reader of the file has to check its content.
+In: a URL and a local path, where a part of the file may already be. Out: the complete file, with
+the length that the server reports. The file may have changed on the server between two parts, so
+the reader of the file has to check its content.
 """
 
 import http.client
@@ -25,7 +25,7 @@ def download(url: str, path: str, otherwise: str) -> None:
     Args:
         url: the address of the file.
         path: the local path. The download continues after the bytes that are already there.
-        otherwise: what else the user can do; it ends the error message.
+        otherwise: the end of the error message: what the user can do instead.
 
     Raises:
         InputError: the server refuses, or no more bytes arrive. The next call continues after the
@@ -46,7 +46,7 @@ def download(url: str, path: str, otherwise: str) -> None:
                 ) from None
             if error.headers.get("Content-Range") == f"bytes */{size_before}":
                 return  # The file is already complete.
-            # A file that is longer than the one on the server is not the beginning of it.
+            # The local file is longer than the one on the server, so it is not a part of it.
             os.remove(path)
             continue
         except (OSError, http.client.HTTPException) as error:

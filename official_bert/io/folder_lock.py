@@ -1,8 +1,8 @@
 """Locks a folder of results for one process at a time.
 
-A lock file contains the host and the number of the process. The lock itself is the operating
-system's lock of that file, which ends with the process, however that ends. The lock file of a
-killed process therefore blocks no other process.
+A lock file contains the host and the id of the process. The lock itself is the operating system's
+lock of that file. The system releases it when the process ends, even if the process is killed. A
+lock file that a killed process leaves behind therefore blocks no other process.
 """
 
 import contextlib
@@ -25,15 +25,15 @@ _NOT_SUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 def locked(folder: str, waits: bool = False) -> Iterator[None]:
     """Creates a folder and locks it for this process, as a context manager.
 
-    A new folder that stays empty is removed at the end. Remote folders, and folders of file systems
-    without locks, are not locked.
+    A new folder that stays empty is removed at the end. Remote folders are not locked, and neither
+    are folders on a file system without locks.
 
     Args:
         folder: the folder to lock.
         waits: whether to wait while another process has locked the folder.
 
     Raises:
-        InputError: another process has locked the folder, without `waits`.
+        InputError: another process has locked the folder, and `waits` is False.
     """
     is_new = not os.path.exists(folder)
     files.make_folder(folder)
@@ -46,8 +46,7 @@ def locked(folder: str, waits: bool = False) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            # Remove the file before it is unlocked: a process that comes later has to create a new
-            # one.
+            # Remove the file before it is unlocked, so that the next process creates a new one.
             os.remove(path)
             if is_new:
                 os.rmdir(folder)  # This fails if the folder contains anything.
@@ -72,7 +71,7 @@ def _lock(path: str, waits: bool) -> int | None:
             owner = _read(lock) or "another process"
             os.close(lock)
             if error.errno in _NOT_SUPPORTED:
-                logging.warning("%s: the file system has no locks; start no second run here", path)
+                logging.warning("%s: this file system has no locks; start only one run here", path)
                 return None
             if waits and mode & fcntl.LOCK_NB:
                 logging.info("%s: waiting for %s", folder, owner)
@@ -90,7 +89,7 @@ def _lock(path: str, waits: bool) -> int | None:
         logging.info("%s: %s ended without removing it; the lock is taken over", path, owner)
     os.ftruncate(lock, 0)
     content = f"process {os.getpid()} of host {socket.gethostname()}\n"
-    # The content is only for messages, so that a full disk does not matter.
+    # The content is only for messages, so a full disk does not matter.
     with contextlib.suppress(OSError):
         os.pwrite(lock, content.encode(), 0)
     return lock

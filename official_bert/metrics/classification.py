@@ -2,7 +2,7 @@
 
 The metrics are fractions, or correlations from -1 to 1. A metric with a zero denominator is 0, such
 as the precision of a label that is never predicted. A correlation of scores is nan if an array is
-constant or contains a nan. A search for the best value must rank nan below all numbers.
+constant or contains a nan. Code that searches for the best value must rank nan below all numbers.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def matthews(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     num = len(targets)
     num_correct = int(np.sum(targets == predictions))
     covariance = num * num_correct - int(num_targets @ num_predicted)
-    # These are Python's integers, because the product of the variances may exceed 64 bits.
+    # Python's integers are unbounded. The product of the variances may exceed 64 bits.
     target_variance = num**2 - int(num_targets @ num_targets)
     predicted_variance = num**2 - int(num_predicted @ num_predicted)
     variances = target_variance * predicted_variance
@@ -64,10 +64,10 @@ def per_label(
     Returns:
         The scores by their names:
 
-        - `precision`, `recall` and `f1` of the second label, as in `f1`, if there are two labels
+        - `precision`, `recall` and `f1`, the scores of the second label, if there are two labels
           and each example has one of them.
-        - Otherwise `micro_...`, the scores of all labels together. If each example has one label,
-          they all equal the accuracy.
+        - Otherwise `micro_...`, the scores from the counts of all labels together. If each example
+          has one label, they all equal the accuracy.
         - `macro_...`, the means over the labels, including those without examples.
         - `..._<label>`, the scores of one label.
     """
@@ -183,9 +183,9 @@ def pearson(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
 
 
 def spearman(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Returns the correlation of the ranks, as `spearman`; both arguments are float[n].
+    """Returns the Spearman rank correlation, as `spearman`; both arguments are float[n].
 
-    Equal values all have the mean of their ranks.
+    Each of several equal values has the mean of their ranks.
     """
     targets, predictions = _checked(targets, predictions, num_axes=1, dtype=np.float64)
     if np.isnan(targets).any() or np.isnan(predictions).any():
@@ -210,13 +210,13 @@ def _correlation(first: np.ndarray, second: np.ndarray) -> float:
         if not np.isfinite(values).all() or not np.ptp(values):
             return float("nan")
     correlation = _centered_unit_vector(first) @ _centered_unit_vector(second)
-    # Rounding errors can exceed the range.
+    # Rounding can move the result beyond 1 or -1.
     return float(np.clip(correlation, -1.0, 1.0))
 
 
 def _centered_unit_vector(values: np.ndarray) -> np.ndarray:
     """Subtracts the mean of the values and scales them to norm 1."""
-    # Squares of large or small values would exceed the range of float64.
+    # Otherwise squares of very large or small values would overflow or underflow.
     values = values / np.abs(values).max()
     values = values - values.mean()
     return values / np.linalg.norm(values)

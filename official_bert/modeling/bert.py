@@ -58,10 +58,11 @@ def override_word_embeddings(vectors: Tensor) -> Iterator[None]:
 
 
 def _named_item(output: tuple, name: Any) -> Any:
-    """Returns a field of an output by its name, for the caller of the caller.
+    """Returns a field of an output by its name.
 
-    Positions are refused. In transformers the first is the last hidden state and the second the
-    pooled output. Here they would be other tensors, the first one of the same shape.
+    Only TensorFlow's distribution module may use a position. For other callers of `__getitem__`, a
+    position raises TypeError, because it means another field than in transformers. There, position
+    0 is the last hidden state, and here it would be another tensor of the same shape.
     """
     if isinstance(name, str):
         return getattr(output, name)
@@ -78,8 +79,8 @@ def _named_item(output: tuple, name: Any) -> Any:
 class BertOutput(NamedTuple):
     """The output of BertModel; its `all_attention_probabilities` is None.
 
-    A field may be read as `out["pooled_output"]`, and none by its position. Extensions add names:
-    those of transformers are in extensions/huggingface_api/models.py.
+    Read a field as `out.pooled_output` or `out["pooled_output"]`. A position raises TypeError.
+    Extensions add further names: those of transformers are in extensions/huggingface_api/models.py.
 
     Attributes:
         embedding_output: float[B, S, hidden], the embeddings after layer norm (and dropout in
@@ -96,7 +97,7 @@ class BertOutput(NamedTuple):
     sequence_output: Any
     pooled_output: Any
 
-    # This is no field, because an output of a Keras layer contains tensors only.
+    # This is not a field, because an output of a Keras layer may contain only tensors.
     all_attention_probabilities = None
 
     def __getattr__(self, name: str) -> Any:
@@ -114,9 +115,9 @@ class BertOutputWithAttentions(NamedTuple):
         all_encoder_layers: as in BertOutput.
         sequence_output: as in BertOutput.
         pooled_output: as in BertOutput.
-        all_attention_probabilities: float[B, N, S, S] for each layer: for each head and each token
-            (third axis) the probabilities with which it attends to all tokens, before dropout. With
-            `first_token_only` the last ones are float[B, N, 1, S].
+        all_attention_probabilities: float[B, N, S, S] for each layer, before dropout. Entry
+            (b, n, i, j) is the probability with which token i attends to token j in head n. With
+            `first_token_only` the last item is float[B, N, 1, S].
     """
 
     embedding_output: Any
@@ -135,8 +136,8 @@ class BertOutputWithAttentions(NamedTuple):
 class Embeddings(keras.layers.Layer):
     """The sum of token, segment and position embeddings (Devlin et al., 2019, section 3).
 
-    It computes in float32: the gradient of a row of a table is a sum over all occurrences of its
-    id. The tables have the type that the global policy stores weights in.
+    It computes in float32, because the gradient of a table's row is a sum over all occurrences of
+    its id. The tables have the variable type of Keras' global policy.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ class Embeddings(keras.layers.Layer):
             create_initializer(self.config.initializer_range),
             dtype=self.table_dtype,
             name=name,
-            autocast=False,  # only the rows that are looked up need another type
+            autocast=False,  # Keras would cast the whole table instead of the rows of the batch
         )
 
     def call(
@@ -186,7 +187,7 @@ class Embeddings(keras.layers.Layer):
             dropout_seed: int32[2]; None for no dropout.
         """
         x = ops.cast(self._look_up(input_ids), "float32")
-        # One-hot, as in the original: for a segment id outside the table it adds a zero vector.
+        # One-hot, as in the original, so that a segment id outside the table adds zeros.
         one_hot = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.table_dtype)
         segments = ops.matmul(one_hot, self.token_type_embeddings)
         x = x + ops.cast(segments, "float32")
@@ -216,8 +217,9 @@ class BertModel(ConfiguredModel):
     The weights exist when the constructor returns, under the names of the original's checkpoints.
 
     Attributes:
-        checkpoint_scope: the first part of these names, whatever the name of the model is.
-        feature_names: the names that a dict of features may have; a head reads more of them.
+        checkpoint_scope: the first part of these names. It does not depend on the model's name.
+        feature_names: the keys that are read from a dict of features. A model with a head reads
+            more.
     """
 
     checkpoint_scope = "bert"
@@ -240,10 +242,11 @@ class BertModel(ConfiguredModel):
             name: the name of the model.
             recompute_layers: whether the backward pass computes each layer again instead of keeping
                 its inner values, which takes more time and less memory.
-            **others: none; arguments of the original's graph, such as `is_training`, are refused.
+            **others: not allowed. They only give an error for arguments of the original, such as
+                `is_training`.
 
         Raises:
-            TypeError: there is an argument that BertModel does not have, or `config` is no
+            TypeError: there is an argument that BertModel does not have, or `config` is not a
                 BertConfig.
         """
         if others:
@@ -301,15 +304,15 @@ class BertModel(ConfiguredModel):
             dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
             first_token_only: whether the last layer is computed only for the token that is pooled,
                 which suffices for the pooled output.
-            output_attentions: whether the attention probabilities of all layers are returned, too.
-            **keywords: the inputs by other names, and arguments, that extensions add.
+            output_attentions: whether the output has the attention probabilities of all layers.
+            **keywords: further arguments, and other names of the inputs, that extensions add.
 
         Returns:
             BertOutput or, with `output_attentions`, BertOutputWithAttentions.
 
         Raises:
-            InputError: the inputs do not fit each other or the model, or have another name; values
-                are checked in eager calls only.
+            InputError: the inputs do not fit each other or the model, or a name is unknown. Values
+                are checked only in eager calls.
         """
         keywords |= {"input_mask": input_mask, "segment_ids": segment_ids}
         extra_names = extension_names(type(self))
@@ -333,7 +336,7 @@ class BertModel(ConfiguredModel):
         first_token_only: bool = False,
         output_attentions: bool = False,
     ) -> BertOutput | BertOutputWithAttentions:
-        """Computes the outputs of a batch, for `__call__`, whose arguments these are."""
+        """Computes the outputs of a batch. The arguments are those of `__call__`, checked."""
         if input_mask is None:
             input_mask = ops.ones_like(input_ids)
         if segment_ids is None:

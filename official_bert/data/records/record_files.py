@@ -1,5 +1,5 @@
-"""Writes whole TFRecord files of encoded data sets and of pre-training instances, finds files,
-and opens them.
+"""Writes TFRecord files of data sets and of pre-training instances, and finds, checks and opens
+record files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Beside sharded record files; a glob may match it although it is none.
+# The end of the name of the manifest of shards. A glob for record files may match manifests, too.
 MANIFEST_SUFFIX = ".manifest.json"
 SHARD_NAME = re.compile(r"-\d{5}-of-\d{5}(\.gz)?$")  # the end of a sharded file's name
 _EXAMPLES_AT_ONCE = 1_000
@@ -45,7 +45,7 @@ def write_encoded_set(
     Args:
         path: the file to write.
         num_examples: the number of examples.
-        records: a function of numbers of examples, int[b], to their features, each [b, ...].
+        records: a function from indices of examples, int[b], to their features, each [b, ...].
     """
     with open_example_files([path]) as file:
         for start in range(0, num_examples, _EXAMPLES_AT_ONCE):
@@ -57,7 +57,7 @@ def write_encoded_set(
 
 
 def log_progress(index: int, num_examples: int) -> None:
-    """Logs every ten thousandth example, as the original does."""
+    """Logs a line for every ten thousandth example, as the original does."""
     if index % _EXAMPLES_BETWEEN_LINES == 0:
         logging.info("Writing example %d of %d", index, num_examples)
 
@@ -126,7 +126,7 @@ def expand_records(patterns: Iterable[str], flag: str) -> list[str]:
 
 
 def hidden_manifest(path: str) -> str:
-    """Returns the name of the manifest of a record file that is no shard; globs leave it out."""
+    """Returns the name of the manifest of a single record file; globs do not match it."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}{MANIFEST_SUFFIX}")
 
@@ -134,7 +134,7 @@ def hidden_manifest(path: str) -> str:
 def manifest_beside(path: str) -> tuple[str, dict] | None:
     """Returns the path and the content of the manifest that describes a record file, or None.
 
-    A manifest does not describe a file of another size, which was made later under the same name.
+    A file of another size was written later under the same name. The manifest does not describe it.
     """
     for manifest_file in (hidden_manifest(path), _shards_manifest(path)):
         if not files.exists(manifest_file):
@@ -153,7 +153,7 @@ def _shards_manifest(path: str) -> str:
 
 
 def vocabulary_digest(vocab: Mapping[str, int]) -> str:
-    """Returns a digest of the pieces of a vocabulary and their ids, in any form of its file."""
+    """Returns a digest of the pieces of a vocabulary and their ids, whatever its file format."""
     pieces = sorted(vocab.items(), key=operator.itemgetter(1))
     text = json.dumps(pieces)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -162,9 +162,10 @@ def vocabulary_digest(vocab: Mapping[str, int]) -> str:
 def check_records_vocabulary(
     records: Iterable[str], vocab_file: str, vocab: Mapping[str, int]
 ) -> None:
-    """Checks that record files were made with a vocabulary, where their manifests have its digest.
+    """Checks that record files were made with a vocabulary.
 
-    Manifests of earlier versions have a digest of the vocabulary's file instead, or none.
+    The digest in their manifests shows it. In manifests of earlier versions it is the digest of the
+    vocabulary's file, or there is none. Files without a digest are not checked.
 
     Args:
         records: the record files.
@@ -196,9 +197,9 @@ def check_records_vocabulary(
 def record_contents(paths: Sequence[str]) -> list[tuple[str, int, str | None]]:
     """Returns the path, the size in bytes and the recorded digest of record files.
 
-    They distinguish files from others of the same names. The digest is that of a manifest of
-    shards. A file without a manifest has None, because a digest needs all records to be read, which
-    may be terabytes. `sizes_and_times` shows files that were rewritten.
+    Size and digest distinguish files of the same name. The digest comes from a manifest of shards.
+    It is None for a file without such a manifest, because to compute it, all records would have to
+    be read. To see whether files were rewritten, use `sizes_and_times`.
     """
     manifest_digests: dict[str, dict[str, str]] = {}  # manifest -> name of a shard -> digest
     contents = []
@@ -240,7 +241,7 @@ def sizes_and_times(files: Sequence[str]) -> dict[str, tuple[int, int]]:
 def for_each(read: Callable[[str], T], files: Sequence[str]) -> list[T]:
     """Returns the results of `read` for each file.
 
-    Several files are read at a time, which hides the latency of remote ones.
+    It reads several files at a time, which hides the latency of remote files.
     """
     with concurrent.futures.ThreadPoolExecutor(_FILES_OPENED_TOGETHER) as pool:
         return list(pool.map(read, files))

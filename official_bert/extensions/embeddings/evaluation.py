@@ -1,6 +1,6 @@
-"""The evaluations of sentence vectors, by their names in --eval_task: from vectors to metrics.
+"""The evaluations of embeddings, by their names in --eval_task: from vectors to metrics.
 
-Only the different texts of a set have a vector, once each. An evaluation is prepared with the rows
+Each distinct text of a set has one vector. Before the vectors exist, an evaluation finds the rows
 of its texts among them.
 """
 
@@ -27,7 +27,7 @@ from official_bert.extensions.embeddings.metrics import (
 from official_bert.io.errors import InputError
 from official_bert.metrics.cosines import cosines, unit_vectors
 
-_SEED = 0  # The seed of the starts of clustering, and of the draws of few_shot.
+_SEED = 0  # The seed of k-means in clustering, and of the examples of few_shot.
 
 # A function from the vectors of the texts, float32[texts, D], to metrics by name.
 Metrics = Callable[[np.ndarray], dict[str, float]]
@@ -42,7 +42,7 @@ class Kind(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EncodedTexts:
-    """The different texts of a set.
+    """The distinct texts of a set.
 
     Attributes:
         inputs: the inputs of the model for all texts.
@@ -56,7 +56,7 @@ class EncodedTexts:
 
     @property
     def lengths(self) -> np.ndarray:
-        """The tokens of each text, int64[n]."""
+        """The number of tokens in each text, int64[n]."""
         return self.inputs.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
@@ -64,7 +64,7 @@ class EncodedTexts:
 
         Args:
             rows: the rows of the texts, int[b].
-            length: the tokens of each row of the batch.
+            length: the number of tokens to which each text is padded.
 
         Returns:
             The features by name, int32[b, length].
@@ -75,7 +75,10 @@ class EncodedTexts:
 def _read_pairs(
     examples: Sequence[Example], rows: TextRows
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the rows of both texts of each pair, and the scores; omits pairs without a score."""
+    """Returns the rows of the first and the second texts, and the scores of the pairs.
+
+    Pairs without a score are left out.
+    """
     scored = [example for example in examples if example.label]
     if len(scored) < len(examples):
         logging.info("%d pairs without a score are left out", len(examples) - len(scored))
@@ -103,16 +106,16 @@ def _prepare_sts(examples: Sequence[Example], rows: TextRows) -> Metrics:
     first, second, scores = _read_pairs(examples, rows)
     if len(set(scores)) < 2:
         raise InputError(
-            f"{examples[0].where}: all pairs have the score {scores[0]:g}, with which nothing "
-            "correlates; give pairs of several scores"
+            f"{examples[0].where}: all pairs have the score {scores[0]:g}, so no correlation "
+            "is defined; give pairs with different scores"
         )
 
     def compute(vectors: np.ndarray) -> dict[str, float]:
         values = sts(vectors[first], vectors[second], scores)
         if np.isnan(values["spearman"]):
             logging.warning(
-                "All pairs have the same cosine, so no correlation is defined: the vectors are "
-                "alike"
+                "All pairs have the same cosine, so no correlation is defined: the vectors do not "
+                "differ"
             )
         return values
 
@@ -123,14 +126,14 @@ def _prepare_pairs(examples: Sequence[Example], rows: TextRows) -> Metrics:
     first, second, labels = _read_pairs(examples, rows)
     if not set(labels) <= {0.0, 1.0}:
         raise InputError(
-            f"{examples[0].where}: --eval_task=pairs needs labels 0 and 1; correct them, or take "
-            "sts"
+            f"{examples[0].where}: --eval_task=pairs needs labels 0 and 1; correct them, or "
+            "use --eval_task=sts"
         )
     if len(set(labels)) < 2:
         raise InputError(
-            f"{examples[0].where}: all pairs have label {labels[0]:g}, and --eval_task=pairs tells "
-            "those of label 1 from those of label 0; give both, or leave the labels out, "
-            "--label_column=, for --eval_task=retrieval"
+            f"{examples[0].where}: all pairs have label {labels[0]:g}, and --eval_task=pairs needs "
+            "pairs of label 0 and of label 1; add the others, or leave the labels out with "
+            "--label_column= for --eval_task=retrieval"
         )
     return lambda vectors: pair_classification(cosines(vectors[first], vectors[second]), labels)
 
@@ -149,15 +152,16 @@ def _prepare_triplets(examples: Sequence[Example], rows: TextRows) -> Metrics:
     num_same = int(np.sum((negatives == positives) | (negatives == anchors)))
     if num_same:
         logging.warning(
-            "%d triplets have a negative that is their anchor or positive: always wrong", num_same
+            "%d triplets count as wrong: their negative is also their anchor or positive", num_same
         )
     return lambda vectors: triplets(vectors[anchors], vectors[positives], vectors[negatives])
 
 
 def _prepare_retrieval(examples: Sequence[Example], rows: TextRows) -> Metrics:
-    """Ranks all texts that answer a query or, for labelled pairs, the second texts of the query.
+    """Ranks texts for each query.
 
-    A query is never ranked for itself.
+    Without labels, they are the answers to all queries. With labels, they are the second texts of
+    the query's own pairs. The query itself is never ranked.
     """
     is_labelled = any(example.label for example in examples)
     ranked, relevant = _read_answers(examples, rows, is_labelled)
@@ -197,7 +201,7 @@ def _prepare_retrieval(examples: Sequence[Example], rows: TextRows) -> Metrics:
 def _read_answers(
     examples: Sequence[Example], rows: TextRows, is_labelled: bool
 ) -> tuple[dict[int, list[int]], dict[int, set[int]]]:
-    """Returns for each query its second texts, and those of them that are right, as rows."""
+    """Returns the rows of the second texts of each query, and the rows of the right ones."""
     ranked: dict[int, list[int]] = collections.defaultdict(list)
     relevant: dict[int, set[int]] = collections.defaultdict(set)
     num_self_answers = 0
@@ -211,7 +215,7 @@ def _read_answers(
         ranked[query] += [rows(text) for text in example.negatives]
     if num_self_answers:
         logging.warning(
-            "%d examples have the query itself as its answer, which no search returns",
+            "%d examples have the query itself as its answer, which is not ranked",
             num_self_answers,
         )
     return ranked, relevant
@@ -233,15 +237,15 @@ def _prepare_clustering(examples: Sequence[Example], rows: TextRows) -> Metrics:
     num_texts = len(set(texts))
     if not 1 < num_labels < num_texts:
         raise InputError(
-            f"{examples[0].where}: {num_texts} different texts have {num_labels} labels, for which "
-            "any clusters are perfect; --eval_task=clustering needs several labels, and several "
+            f"{examples[0].where}: {num_texts} different texts have {num_labels} labels, so "
+            "clusters are always perfect; --eval_task=clustering needs several labels, and several "
             "texts of a label"
         )
     return lambda vectors: probing.clustering(vectors[texts], classes, _SEED)
 
 
 def _prepare_few_shot(examples: Sequence[Example], rows: TextRows) -> Metrics:
-    """Draws training examples from one half of the set, and tests on the other half."""
+    """Prepares training on examples of one half of the set, and testing on the other half."""
     texts, classes = _read_classes(examples, rows)
     order = np.random.default_rng(_SEED).permutation(len(texts))
     half = len(order) // 2
@@ -253,7 +257,7 @@ def _prepare_few_shot(examples: Sequence[Example], rows: TextRows) -> Metrics:
         raise InputError(
             f"{examples[0].where}: --eval_task=few_shot draws {probing.SHOTS[-1]} examples of each "
             f"of several labels from half of the set, which has {counts[rarest_name]} of "
-            f"{rarest_name!r}; give more, or take clustering"
+            f"{rarest_name!r}; add examples, or use --eval_task=clustering"
         )
 
     def compute(vectors: np.ndarray) -> dict[str, float]:
@@ -278,7 +282,7 @@ KINDS = {
 
 
 def choose_kind(examples: Sequence[Example]) -> str:
-    """Return the name of the evaluation that suits examples, by the columns that they have.
+    """Return the name of the evaluation that fits the columns of examples.
 
     Args:
         examples: the examples of a set, at least one.
@@ -300,8 +304,9 @@ def choose_kind(examples: Sequence[Example]) -> str:
     if labelled:
         return "clustering"
     raise InputError(
-        f"{examples[0].where}: has one text and no label, so nothing can be measured; name "
-        "its column, --positive_column=... or --label_column=..."
+        f"{examples[0].where}: has one text and no label, so nothing can be measured; "
+        "name the column of the second text or the label, --positive_column=... or "
+        "--label_column=..."
     )
 
 
@@ -314,8 +319,8 @@ def prepare(examples: Sequence[Example], rows: TextRows, kind: str) -> Metrics:
         kind: a key of `KINDS`.
 
     Returns:
-        The evaluation, whose metrics have names such as `eval_accuracy`. It raises Diverged for
-        vectors that are not finite.
+        A function from vectors to metrics with names such as `eval_accuracy`. It raises Diverged
+        for vectors that are not finite.
 
     Raises:
         InputError: the evaluation cannot be computed from these examples.
@@ -323,7 +328,7 @@ def prepare(examples: Sequence[Example], rows: TextRows, kind: str) -> Metrics:
     compute = KINDS[kind].prepare(examples, rows)
 
     def compute_finite(vectors: np.ndarray) -> dict[str, float]:
-        # This rejects numbers that are not finite.
+        # This raises Diverged for numbers that are not finite.
         unit_vectors(vectors.sum(axis=0, dtype=np.float64, keepdims=True))
         return {f"eval_{name}": value for name, value in compute(vectors).items()}
 

@@ -1,4 +1,4 @@
-"""The texts of examples, each once, and their encoded form for training."""
+"""The distinct texts of examples, and their encoded form for training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TextRows:
-    """The different texts of a set, in the order in which they come, and their rows."""
+    """The distinct texts of a set. The row of a text is its number in the order of appearance."""
 
     def __init__(self):
         self._rows: dict[str, int] = {}
@@ -31,7 +31,7 @@ class TextRows:
         return list(self._rows)
 
     def __call__(self, text: str) -> int:
-        """Return the row of a text, which is a new one at its first call."""
+        """Return the row of a text; add the text if it is new."""
         return self._rows.setdefault(text, len(self._rows))
 
     def encoded(self, tokenizer: FullTokenizer, max_seq_length: int) -> ModelInputs:
@@ -39,7 +39,7 @@ class TextRows:
 
         Args:
             tokenizer: the tokenizer of the model.
-            max_seq_length: the number of tokens to which texts are truncated.
+            max_seq_length: the maximum number of tokens; longer texts are truncated.
 
         Returns:
             The inputs in the order of the rows.
@@ -50,13 +50,13 @@ class TextRows:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedExamples:
-    """The training set: the texts of each example and the further features of the loss.
+    """The training set: n examples of N texts each, and the additional features of the loss.
 
     Attributes:
-        inputs: the inputs of the model for all different texts.
+        inputs: the inputs of the model for all distinct texts.
         rows: the texts of each example as rows of `inputs`, int32[n, N].
-        further: the further features by key, a value for each example.
-        targets: the vectors of a teacher, float32[texts, D]; None without a teacher.
+        further: the additional features by key, a value for each example.
+        targets: the teacher's embeddings of the texts, float32[texts, D]; None without a teacher.
         computed_features: the features that a teacher computes.
     """
 
@@ -68,7 +68,7 @@ class EncodedExamples:
 
     @property
     def lengths(self) -> np.ndarray:
-        """The tokens of the longest text of each example, int64[n]."""
+        """The number of tokens in the longest text of each example, int64[n]."""
         return self.inputs.lengths[self.rows].max(axis=1)
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
@@ -76,10 +76,10 @@ class EncodedExamples:
 
         Args:
             rows: the rows of the examples, int[b].
-            length: the tokens of each row of the batch.
+            length: the number of tokens to which each text is padded.
 
         Returns:
-            Encoder features, int32[b, N, length], and the further features of the loss.
+            Encoder features, int32[b, N, length], and the additional features of the loss.
         """
         texts = self.rows[rows]
         encoder_features = self.inputs.features(texts.ravel(), length)
@@ -100,7 +100,7 @@ def all_texts(examples: Iterable[Example]) -> TextRows:
         examples: the examples.
 
     Returns:
-        Of each example its anchor, its positives and its negatives, each text once.
+        The distinct texts among the anchors, positives and negatives of all examples.
     """
     rows = TextRows()
     for example in examples:
@@ -114,16 +114,16 @@ def build_example_rows(
 ) -> tuple[TextRows, np.ndarray]:
     """Return the texts of a training set, and those of each example.
 
-    An example with several positives is one for each of them. All examples get the same number of
-    negatives; those with fewer are left out.
+    An example with several positives becomes several examples, one for each positive. All examples
+    get the same number of negatives. Examples with fewer negatives are left out.
 
     Args:
         examples: the examples of the set.
-        loss: the loss, with its number of texts.
+        loss: the loss, which limits the number of texts in an example.
         name: the name of the loss, for error messages.
 
     Returns:
-        The texts, and their rows in each example, int32[n, N].
+        All texts, and the rows of each example, int32[n, N].
 
     Raises:
         InputError: an example has too few texts for the loss.
@@ -153,13 +153,13 @@ def build_example_rows(
 
 
 def _choose_num_negatives(examples: Sequence[Example], most: int) -> int:
-    """Returns the smallest number of negatives of an example that has some, at most `most`."""
+    """Returns the smallest number of negatives above 0 that an example has, at most `most`."""
     counts = [len(example.negatives) for example in examples]
     num_negatives = min(most, min((count for count in counts if count), default=0))
     num_omitted = sum(count < num_negatives for count in counts)
     if num_omitted or max(counts, default=0) > num_negatives:
         logging.warning(
-            "Negatives of an example: %d; left out with fewer: %d examples",
+            "Each example has %d negatives; %d examples with fewer are left out",
             num_negatives,
             num_omitted,
         )

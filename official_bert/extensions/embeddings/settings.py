@@ -8,8 +8,9 @@ from official_bert.tasks.settings import TaskSettings, recorded
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbeddingSettings(TaskSettings, EmbeddingOptions):
-    """The flags of run_embeddings, of which a record keeps three; an export has the defaults of
-    the others.
+    """The flags of run_embeddings.
+
+    A model's record keeps three of them. An export uses the defaults of the others.
     """
 
     output_dir: str | None = None

@@ -210,21 +210,17 @@ def _introduction(plan: Plan, num_values: int) -> Iterable[str]:
     is_papers = plan.scale.name == "paper"
     yield f"{plan.experiment.source}. Scale `{plan.scale.name}`: {plan.scale.summary}."
     yield (
-        "A cell has the mean ± the standard deviation of our runs, and in parentheses their number;"
+        "A cell has the mean ± the standard deviation of our runs, and their number in parentheses."
     )
     yield f"{num_values} of {len(plan.cells)} runs are counted."
     if any(column.stand_in for column in plan.columns):
-        yield (
-            "A column such as `A for B` has our results on the task A and the paper's on the task "
-            "B,"
-        )
-        yield "which do not compare."
+        yield "In a column such as `A for B`, our results are on task A and the paper's on task B."
+        yield "Do not compare the two."
     paper_sizes = dict.fromkeys(row.size for row in plan.rows if row.size in sizes)
     if paper_sizes:
-        replacements = ", ".join(f"{size} is {sizes[size]}" for size in paper_sizes)
+        replacements = ", ".join(f"{sizes[size]} for {size}" for size in paper_sizes)
         yield (
-            "Layers, hidden size and heads of the paper stand for smaller ones here: "
-            f"{replacements}."
+            f"Smaller numbers replace the paper's layers, hidden size and heads: {replacements}."
         )
     ensemble_sizes = {len(cell.step.flag("ensemble_dirs", ())) for cell in plan.cells} - {0}
     if ensemble_sizes:
@@ -232,17 +228,18 @@ def _introduction(plan: Plan, num_values: int) -> Iterable[str]:
         yield f"An ensemble is one run, the mean of the predictions of {counts} fine-tunings."
     if not is_papers and any(row.size for row in plan.rows):
         yield (
-            "The models and the data are smaller than the paper's: only differences between rows "
-            "compare."
+            "The models and the data are smaller than the paper's, so compare only the differences "
+            "between rows."
         )
     elif not is_papers:
-        yield "The models are given ones; recipes and data may be smaller than the paper's."
+        yield "The models are existing ones; recipes and data may be smaller than the paper's."
 
 
 def _noise_sentence(plan: Plan) -> str:
     sentence = (
-        "Each cell has the difference of the means, and the same in standard errors of the "
-        f"difference. What is below {NOISE_ERRORS:g} standard errors is marked as noise."
+        "Each cell has the difference of the means and, in parentheses, the same in standard "
+        f"errors of the difference. A difference below {NOISE_ERRORS:g} standard errors is marked "
+        "as noise."
     )
     if plan.scale.pretraining_seeds == 1 and any(row.size for row in plan.rows):
         sentence += " Every row was pre-trained once: the errors contain the noise of fine-tuning, "
@@ -252,8 +249,8 @@ def _noise_sentence(plan: Plan) -> str:
 
 def _times(results: Results) -> list[str]:
     sentence = (
-        "The wall times (hours:minutes:seconds) of the finished steps, added up, also of steps "
-        "that ran at the same time or that another experiment needed first."
+        "Each row has the sum of the wall times (hours:minutes:seconds) of its finished steps. It "
+        "includes steps that ran at the same time, and steps that another experiment ran first."
     )
     finished = {step: result for step, result in results.items() if result is not None}
     num_resumed = sum(result["is_resumed"] for result in finished.values())
@@ -279,7 +276,7 @@ def _runs(results: Results) -> list[str]:
         seed = str(step.seed or _EMPTY)
         commit = result.get("commit") or _EMPTY
         body.append([step.name, seed, commit, clock_time(result["secs"])])
-    sentence = "The command of each is in the lines of JSON beside this page."
+    sentence = "The command of each run is in the JSON Lines file next to this page."
     head = ["step", "seed", "commit", "wall time"]
     return [sentence, markdown_table(head, body, _ALIGN_RIGHT)]
 

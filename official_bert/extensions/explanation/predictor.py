@@ -31,26 +31,28 @@ def explain(
     baseline: str = PAD,
     steps: int = 50,
 ) -> Any:
-    """Return how much each word of a text or a pair speaks for a label, or for a score.
+    """Return how much each word of a text or a pair contributes to a label, or to a score.
 
-    It needs the folder of a trained model, no export. The attributions sum up to the difference
-    that the words make for the logit of the label, or for the score, but for `completeness`. The
-    formulas and their sources are in extensions/explanation/attributions.py.
+    This needs the folder of a trained model; exports do not work. The sum of the attributions is
+    the change of the label's logit, or of the score, between the baseline and the text. The error
+    of this sum is `completeness`. The formulas and their sources are in
+    extensions/explanation/attributions.py.
 
     Args:
         predictor: the opened model.
         texts: a text, a pair, or a list of these.
         label: the label to explain; by default the most probable one.
         method: "integrated_gradients" or "gradient_x_input".
-        baseline: the start of integrated gradients: "pad" or "zero".
+        baseline: the embeddings at which integrated gradients start: "pad" or "zero".
         steps: number of steps of integrated gradients.
 
     Returns:
-        `label`, `score`, `completeness` and `words`, each with `text` (the name of its text),
-        `word`, `start`, `end` and `attribution`. For a list of requests it is a list.
+        A dict with `label`, `score`, `completeness` and `words`. Each word has `text` (the name of
+        its text), `word`, `start`, `end` and `attribution`. A list of requests gives a list of such
+        dicts.
 
     Raises:
-        InputError: the model or an argument does not allow it.
+        InputError: the model has no gradients of words, or an argument is invalid.
     """
     predictor.check_method("classify", caller="explain")
     _check_arguments(method, baseline, steps)

@@ -1,6 +1,4 @@
-"""The client of a classification or regression model: it answers with a label, with labels or
-with a score.
-"""
+"""The client of a classification or regression model. It returns a label, labels or a score."""
 
 import itertools
 from collections.abc import Sequence
@@ -36,8 +34,8 @@ class ClassificationClient(TextClient):
             labels: the labels in the order of the outputs; None in regression.
             num_texts: 1 or 2 texts for each request; None if a request may be a text or a pair.
             long_texts: how texts are cut into windows; None truncates them.
-            abstain_below: the probability below which the best label is not an answer. None leaves
-                that to the export.
+            abstain_below: the model abstains if the best label is less probable. None uses the
+                threshold of the export.
         """
         super().__init__(model, ("text_a", "text_b")[:num_texts], num_texts or 1)
         self._labels = list(labels or ())
@@ -55,7 +53,8 @@ class ClassificationClient(TextClient):
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Answer requests.
 
-        The logits of a text's windows are pooled here, or in the graph of an export of text.
+        The logits of a text's windows are pooled in the graph of an export that reads text, and
+        here for other models.
 
         Args:
             requests: the texts or pairs.
@@ -77,8 +76,9 @@ class ClassificationClient(TextClient):
         return [self.answer(row) for row in split_rows(pooled)]
 
     def _compute_outputs(self, logits: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns the outputs of the model's graph for pooled logits, as far as an answer needs
-        them; a score needs none.
+        """Returns the outputs that an answer needs, computed from pooled logits as in the graph.
+
+        The answer of a regression model needs none of them.
         """
         if not self._labels:
             return {}
@@ -97,8 +97,8 @@ class ClassificationClient(TextClient):
             row: the outputs.
 
         Returns:
-            `label`, which is None if the model abstains, and `probabilities`; for several labels
-            `labels` and `probabilities`; in regression `score`.
+            `label`, which is None if the model abstains, and `probabilities`. A multi-label model
+            gives `labels` and `probabilities`, and a regression model gives `score`.
         """
         if "score" in row:
             return {"score": numbers([row["score"]])[0]}
@@ -113,7 +113,7 @@ class ClassificationClient(TextClient):
         """Returns the label of a request, or None if the model abstains."""
         if self._abstain_below is None:
             return row["label"].decode() or None
-        # The threshold may be another one than that of the graph.
+        # The threshold may differ from that of the graph, so the label is chosen again.
         best = row["probabilities"].argmax()
         is_likely = row["probabilities"][best] >= self._abstain_below
         return self._labels[best] if is_likely else None
@@ -126,8 +126,9 @@ class ClassificationClient(TextClient):
             answer: the `answer` to it.
 
         Returns:
-            `label` and `score`, its probability; for several labels a list of such answers; in
-            regression `score`.
+            `label` and `score`, its probability. If the model abstains, `label` is None and `score`
+            is the highest probability. A multi-label model gives a list of labels with their
+            scores, and a regression model gives only `score`.
         """
         if "labels" in answer:
             return [

@@ -1,5 +1,5 @@
-"""The settings of SQuAD: one object for all functions that make windows of questions or answers
-of logits.
+"""The settings of SQuAD, for all functions that cut documents into windows or turn logits into
+answers.
 """
 
 import dataclasses
@@ -17,15 +17,14 @@ NO_POSITION = -1e4
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadRules(SquadServing):
-    """The rules that cut questions into windows and choose answers by logits. The fields are named
-    like the flags.
+    """The rules for windows and for answers. The fields have the names of the flags.
 
     Attributes:
-        max_seq_length: length of a window with its question and the special tokens, in tokens.
+        max_seq_length: number of tokens in a window, with the question and the special tokens.
         n_best_size: number of start and end positions considered in a window, and size of an n-best
             list; with version 2 the list has a further entry for "no answer".
-        null_score_diff_threshold: null odds above which the answer is ""; None while it has to be
-            tuned. Only version 2 uses it.
+        null_score_diff_threshold: null odds above which the answer is ""; None until it is tuned.
+            Only version 2 uses it.
         length_aware_batches: whether batches of a prediction are padded to their longest window.
             Padding is then excluded from the best start and end positions; in the original it can
             be among them.
@@ -39,11 +38,12 @@ class SquadRules(SquadServing):
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
-        """Makes the rules of flags or of an export.
+        """Makes the rules from flags, or from the settings of an export.
 
         Args:
-            values: values by flag name. Absent ones and None have the defaults of the fields. A
-                threshold of None or "auto" has to be tuned, and "auto:FILE" of an earlier version.
+            values: values by flag name. An absent value, or None, means the default of the field.
+                The threshold is an exception: None means that it is tuned, as do "auto" and the
+                "auto:FILE" of an earlier version.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         fields: dict[str, Any] = {
@@ -63,12 +63,11 @@ class SquadRules(SquadServing):
 
     @property
     def is_tuned(self) -> bool:
+        """Whether the threshold has to be tuned, and has no value yet."""
         return self.version_2_with_negative and self.null_score_diff_threshold is None
 
     def check_room(self):
-        """Validates that a window has room for a token of the document behind the longest
-        question.
-        """
+        """Validates that a window can hold the longest question and a token of the document."""
         if self.max_seq_length <= self.max_query_length + 3:
             raise InputError(
                 f"--max_seq_length={self.max_seq_length}: leaves no room for a document beside "
