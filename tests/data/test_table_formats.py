@@ -24,13 +24,10 @@ from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.classification.text import TextProcessor
 
 PLAIN = [
-    {"text": text, "label": label}
-    for text, label in (
-        ('say "hi", she said', "b"),
-        ("", "a"),
-        ("é\u2028中 'x'", "b"),
-        (" blanks ", "10"),
-    )
+    {"text": 'say "hi", she said', "label": "b"},
+    {"text": "", "label": "a"},
+    {"text": "é\u2028中 'x'", "label": "b"},
+    {"text": " blanks ", "label": "10"},
 ]
 HARD = [
     {"text": text, "label": "x"}
@@ -55,15 +52,15 @@ TABLES = ["a.csv", "a.csv.gz", "a.jsonl", "a.json", "a.jsonl.gz", PARQUET]
 
 def content(name: str, rows: list[dict], line_end: str = "\n") -> bytes:
     """A table as programs write it that know its format."""
-    name, columns = name.removesuffix(".gz"), list(rows[0])
+    name = name.removesuffix(".gz")
+    columns = list(rows[0])
     if name.endswith(".parquet"):
         import pyarrow
         from pyarrow import parquet
 
         file = pyarrow.BufferOutputStream()
-        parquet.write_table(
-            pyarrow.table({column: [row[column] for row in rows] for column in columns}), file
-        )
+        values = {column: [row[column] for row in rows] for column in columns}
+        parquet.write_table(pyarrow.table(values), file)
         return file.getvalue().to_pybytes()
     if name.endswith(".csv"):
         file = io.StringIO(newline="")
@@ -72,10 +69,11 @@ def content(name: str, rows: list[dict], line_end: str = "\n") -> bytes:
         writer.writerows(rows)
         return file.getvalue().encode()
     if name.endswith(".tsv"):
-        return "".join(
-            "\t".join(fields) + line_end for fields in [columns, *(row.values() for row in rows)]
-        ).encode()
-    return "".join(json.dumps(row, ensure_ascii=False) + line_end for row in rows).encode()
+        rows_with_header = [columns, *(row.values() for row in rows)]
+        lines = ["\t".join(fields) + line_end for fields in rows_with_header]
+        return "".join(lines).encode()
+    lines = [json.dumps(row, ensure_ascii=False) + line_end for row in rows]
+    return "".join(lines).encode()
 
 
 def write(path, data: bytes | str):
@@ -86,11 +84,11 @@ def write(path, data: bytes | str):
 
 def examples(named: str | None, folder=None, **settings):
     """Texts and labels of a training set."""
-    processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values({"has_header": True, **settings})
-    )
+    settings = ClassificationSettings.from_values({"has_header": True, **settings})
+    processor = TextProcessor.from_settings(settings)
     processor.named = {"train": named}
-    return [(one.text_a, one.label) for one in processor.get_train_examples(folder and str(folder))]
+    train_examples = processor.get_train_examples(folder and str(folder))
+    return [(example.text_a, example.label) for example in train_examples]
 
 
 def pairs(rows):
@@ -99,7 +97,8 @@ def pairs(rows):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_fields_that_are_hard_to_write(tmp_path, name):
-    names, *rows = read_rows(write(tmp_path / name, content(name, HARD, "\r\n")))
+    path = write(tmp_path / name, content(name, HARD, "\r\n"))
+    names, *rows = read_rows(path)
     assert names.fields == ["text", "label"]
     assert [row.fields for row in rows] == [list(row.values()) for row in HARD]
 
@@ -163,54 +162,155 @@ def test_a_folder_with_two_files_for_a_set_is_ambiguous(tmp_path):
         examples(None)
 
 
-@pytest.mark.parametrize(
-    ("label", "settings", "expected"),
-    [(3, {}, "3"), (True, {}, "true"), (1.5, {"label_type": "score"}, "1.5"), (2, {"label_type": "score"}, "2"),
-     (["b, c", 7], {"label_type": "multi"}, ("b, c", "7")), ("x,y", {"label_type": "multi"}, ("x", "y")),
-     ([], {"label_type": "multi"}, ()), (None, {"label_type": "multi"}, ())],
-)  # fmt: skip
+SCORE = {"label_type": "score"}
+MULTI = {"label_type": "multi"}
+JSON_LABELS = [
+    pytest.param(3, {}, "3", id="number"),
+    pytest.param(True, {}, "true", id="boolean"),
+    pytest.param(1.5, SCORE, "1.5", id="score"),
+    pytest.param(2, SCORE, "2", id="whole score"),
+    pytest.param(["b, c", 7], MULTI, ("b, c", "7"), id="list"),
+    pytest.param("x,y", MULTI, ("x", "y"), id="comma-separated text"),
+    pytest.param([], MULTI, (), id="empty list"),
+    pytest.param(None, MULTI, (), id="null"),
+]
+
+
+@pytest.mark.parametrize(("label", "settings", "expected"), JSON_LABELS)
 def test_labels_are_values_of_json(tmp_path, label, settings, expected):
-    rows = [
-        {"label": label, "id": 1, "text": "a"},
-        {"label": "9" if "score" in str(settings) else "z", "text": "b"},
-    ]
-    assert examples(
-        write(tmp_path / "a.jsonl", content("a.jsonl", rows[:1]) + content("a.jsonl", rows[1:])),
-        **settings,
-    )[0] == ("a", expected)
+    row = {"label": label, "id": 1, "text": "a"}
+    other_row = {"label": "9" if settings == SCORE else "z", "text": "b"}
+    path = write(tmp_path / "a.jsonl", content("a.jsonl", [row, other_row]))
+    first_example = examples(path, **settings)[0]
+    assert first_example == ("a", expected)
 
 
 GOOD = '{"text": "a", "label": "x"}\n'
+UNUSABLE = [
+    pytest.param(
+        "a.csv",
+        "text,label\na,b,x\n",
+        "line 2: has 3 columns, the header 2; put texts with commas into quotes",
+        id="many columns",
+    ),
+    pytest.param(
+        "a.csv",
+        "text,label\na,x\nb\n",
+        "line 3: has 1 columns, the header 2",
+        id="few columns",
+    ),
+    pytest.param(
+        "a.csv",
+        'text,label\n"a,x\nb,y\n',
+        "line 3: unexpected end of data; check the quotes up to here",
+        id="open quote",
+    ),
+    pytest.param(
+        "a.csv",
+        "text,label\na\rb,x\n",
+        "line 2: new-line character seen in unquoted field",
+        id="line end in a text",
+    ),
+    pytest.param(
+        "a.csv",
+        "text,text,label\na,b,x\n",
+        "has several columns of this name; give its number",
+        id="column twice",
+    ),
+    pytest.param(
+        "a.csv",
+        "text,kind\na,x\n",
+        "--label_column=label: .* has no such column, only text, kind",
+        id="no label column",
+    ),
+    pytest.param(
+        "a.csv",
+        "",
+        "a.csv: holds no example",
+        id="empty csv",
+    ),
+    pytest.param(
+        "a.csv",
+        "text,label\n",
+        "a.csv: holds no example",
+        id="csv without rows",
+    ),
+    pytest.param(
+        "a.jsonl",
+        "",
+        "a.jsonl: holds no example",
+        id="empty jsonl",
+    ),
+    pytest.param(
+        "a.jsonl",
+        f'{GOOD}["a"]\n',
+        "line 2: is not an object; it should be one, in braces",
+        id="list in place of an object",
+    ),
+    pytest.param(
+        "a.jsonl",
+        f'{GOOD}{{"text": "b"\n',
+        r"line 2: no JSON \(.*\); give one JSON object a line",
+        id="cut-off object",
+    ),
+    pytest.param(
+        "a.jsonl",
+        '{"text": "a", "text": "b", "label": "x"}',
+        r"line 1: no JSON \(an object has a name twice",
+        id="name twice",
+    ),
+    pytest.param(
+        "a.jsonl",
+        '{"text": ["a"], "label": "x"}',
+        "line 1: --text_a_column=text is not a text; give it a text",
+        id="list in place of a text",
+    ),
+    pytest.param(
+        "a.jsonl",
+        f'{GOOD}{{"label": "y"}}',
+        "line 2: --text_a_column=text is missing; give it a text",
+        id="missing text",
+    ),
+    pytest.param(
+        "a.jsonl",
+        f'{GOOD}{{"text": "b", "label": null}}',
+        "line 2: has no label; complete the row",
+        id="null label",
+    ),
+    pytest.param(
+        "a.jsonl",
+        f'{GOOD}{{"text": "b", "label": NaN}}',
+        "line 2: has no label; complete the row",
+        id="NaN label",
+    ),
+    pytest.param(
+        "a.jsonl",
+        f'{GOOD}{{"text": "b", "label": ["y"]}}',
+        "line 2: the label is a list; .* --label_type=multi",
+        id="list in place of a label",
+    ),
+    pytest.param(
+        "a.jsonl",
+        '{"text": "\\ud800", "label": "x"}',
+        r"line 1: --text_a_column=text has '\\ud800', half of",
+        id="half a character",
+    ),
+    pytest.param(
+        "a.parquet",
+        b"PAR1 and more",
+        r"cannot be read as Parquet \(.*\); write it",
+        marks=needs_pyarrow,
+        id="broken parquet",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "message"),
-    [
-        ("a.csv", "text,label\na,b,x\n", "line 2: has 3 columns, the header 2; put texts with commas into quotes"),
-        ("a.csv", "text,label\na,x\nb\n", "line 3: has 1 columns, the header 2"),
-        ("a.csv", 'text,label\n"a,x\nb,y\n', "line 3: unexpected end of data; check the quotes up to here"),
-        ("a.csv", "text,label\na\rb,x\n", "line 2: new-line character seen in unquoted field"),
-        ("a.csv", "text,text,label\na,b,x\n", "has several columns of this name; give its number"),
-        ("a.csv", "text,kind\na,x\n", "--label_column=label: .* has no such column, only text, kind"),
-        ("a.csv", "", "a.csv: holds no example"),
-        ("a.csv", "text,label\n", "a.csv: holds no example"),
-        ("a.jsonl", "", "a.jsonl: holds no example"),
-        ("a.jsonl", f'{GOOD}["a"]\n', "line 2: is not an object; it should be one, in braces"),
-        ("a.jsonl", f'{GOOD}{{"text": "b"\n', r"line 2: no JSON \(.*\); give one JSON object a line"),
-        ("a.jsonl", '{"text": "a", "text": "b", "label": "x"}', r"line 1: no JSON \(an object has a name twice"),
-        ("a.jsonl", '{"text": ["a"], "label": "x"}', "line 1: --text_a_column=text is not a text; give it a text"),
-        ("a.jsonl", f'{GOOD}{{"label": "y"}}', "line 2: --text_a_column=text is missing; give it a text"),
-        ("a.jsonl", f'{GOOD}{{"text": "b", "label": null}}', "line 2: has no label; complete the row"),
-        ("a.jsonl", f'{GOOD}{{"text": "b", "label": NaN}}', "line 2: has no label; complete the row"),
-        ("a.jsonl", f'{GOOD}{{"text": "b", "label": ["y"]}}', "line 2: the label is a list; .* --label_type=multi"),
-        ("a.jsonl", '{"text": "\\ud800", "label": "x"}', r"line 1: --text_a_column=text has '\\ud800', half of"),
-        pytest.param("a.parquet", b"PAR1 and more", r"cannot be read as Parquet \(.*\); write it", marks=needs_pyarrow),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "data", "message"), UNUSABLE)
 def test_tables_that_cannot_be_used(tmp_path, name, data, message):
+    path = write(tmp_path / name, data)
     with pytest.raises(InputError, match=message):
         examples(
-            write(tmp_path / name, data),
+            path,
             text_a_column="text",
             label_column="label",
             labels=["x", "y"],
@@ -221,19 +321,21 @@ def test_tables_that_cannot_be_used(tmp_path, name, data, message):
 @pytest.mark.parametrize("settings", [{}, {"label_type": "multi"}, {"abstain_below": 0.5}])
 def test_an_unknown_label_has_its_file_and_line(tmp_path, name, settings):
     """In a development set it may be out of scope; in a training set it is a mistake."""
-    path = write(
-        tmp_path / name,
-        content(name.removesuffix(".gz"), [*PLAIN[2:], {"text": "a", "label": "c"}]),
-    )
-    place = {"a.parquet": "row 3"}.get(name, f"line {3 + (name[2:5] in ('tsv', 'csv'))}")
-    processor = ClassificationTask.from_settings(
-        TextProcessor, ClassificationSettings.from_values({"labels": ["b", "10"], **settings})
-    ).processor
-    processor.named = {"train": path}
-    with pytest.raises(
-        InputError, match=f"^{path}: {place}: has the label 'c', which is none of b, 10; correct it"
-    ):
-        processor.get_train_examples(None)
+    unknown_row = {"text": "a", "label": "c"}
+    path = write(tmp_path / name, content(name, [*PLAIN[2:], unknown_row]))
+    if name == "a.parquet":
+        place = "row 3"
+    elif name.startswith(("a.tsv", "a.csv")):
+        # The header is the first line.
+        place = "line 4"
+    else:
+        place = "line 3"
+    settings = ClassificationSettings.from_values({"labels": ["b", "10"], **settings})
+    task = ClassificationTask.from_settings(TextProcessor, settings)
+    task.processor.named = {"train": path}
+    message = f"^{path}: {place}: has the label 'c', which is none of b, 10; correct it"
+    with pytest.raises(InputError, match=message):
+        task.processor.get_train_examples(None)
 
 
 def test_a_table_that_names_its_columns_has_a_header(tmp_path):
@@ -271,12 +373,13 @@ CONLL = "-DOCSTART- O\n\nEU I-ORG\nBrussels I-LOC\na\u00a0b B-LOC\n\nParis I-LOC
 def test_tokens_and_tags_are_read_as_the_columns_of_conll(tmp_path, name, labelled):
     read = read_tagged(write(tmp_path / name, content(name, SENTENCES)), "train_file", labelled)
     expected = read_conll(write(tmp_path / "a.conll", CONLL), labelled)
-    assert [one[1:4] for one in read.sentences] == [one[1:4] for one in expected.sentences]
+    sentences = [sentence[1:4] for sentence in read.sentences]
+    expected_sentences = [sentence[1:4] for sentence in expected.sentences]
+    assert sentences == expected_sentences
     assert read[2:] == expected[2:]
     capitals = [{name.upper(): value for name, value in row.items()} for row in SENTENCES]
-    assert (
-        read_tagged(write(tmp_path / name, content(name, capitals)), "train_file", labelled) == read
-    )
+    path = write(tmp_path / name, content(name, capitals))
+    assert read_tagged(path, "train_file", labelled) == read
 
 
 def test_tokens_without_tags(tmp_path):

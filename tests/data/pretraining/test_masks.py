@@ -2,8 +2,10 @@
 that decide it.
 """
 
+import collections
 import dataclasses
 import hashlib
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,259 +14,382 @@ from official_bert.data.pretraining import exact, masks, random_streams
 from official_bert.data.pretraining.masks import DynamicMasks
 from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig
 
+SHARES_AND_LIMITS = {
+    "usual": (0.15, 20),
+    "usual share, high limit": (0.15, 76),
+    "never limited": (0.3, 1000),
+    "no share": (0.0, 5),
+}
 
-def test_the_numbers_of_predictions_are_those_of_the_slow_function():
+
+@pytest.mark.parametrize(
+    ("share", "limit"), SHARES_AND_LIMITS.values(), ids=SHARES_AND_LIMITS.keys()
+)
+def test_the_numbers_of_predictions_are_those_of_the_slow_function(share, limit):
     lengths = np.arange(3, 513)
-    for share, most in ((0.15, 20), (0.15, 76), (0.3, 1000), (0.0, 5)):
-        expected = [exact.num_predictions(int(length), share, most) for length in lengths]
-        assert masks.num_predictions(lengths, share, most).tolist() == expected
+    numbers = masks.num_predictions(lengths, share, limit)
+    expected = [exact.num_predictions(int(length), share, limit) for length in lengths]
+    assert numbers.tolist() == expected
 
 
 @pytest.mark.parametrize("length", [9, 600])
 def test_positions_are_equally_likely_candidates_in_increasing_order(length):
     rows = 40_000 if length == 9 else 3_000
+    special_positions = [0, 4, length - 1]
     candidates = np.ones((rows, length), bool)
-    candidates[:, [0, 4, length - 1]] = False
+    candidates[:, special_positions] = False
     positions, is_drawn = masks.draw_positions(
-        candidates, np.full(rows, 2), random_streams.stream(3, np.arange(rows)), 3
+        candidates,
+        np.full(rows, 2),
+        random_streams.stream(3, np.arange(rows)),
+        3,
     )
+    first, second, padding = positions.T
     assert is_drawn.tolist() == [[True, True, False]] * rows
-    assert (positions[:, 0] < positions[:, 1]).all()
-    assert not positions[:, 2].any()
-    counts = np.bincount(positions[:, :2].ravel(), minlength=length)
-    assert not counts[[0, 4, length - 1]].any()
+    assert (first < second).all()
+    assert not padding.any()
+
+    counts = np.bincount(
+        np.concatenate([first, second]),
+        minlength=length,
+    )
+    candidate_counts = np.delete(counts, special_positions)
     expected = 2 * rows / (length - 3)
-    drawn = np.delete(counts, [0, 4, length - 1])
-    assert abs(drawn - expected).max() < 5 * np.sqrt(expected)
+    differences = abs(candidate_counts - expected)
+    assert not counts[special_positions].any()
+    assert differences.max() < 5 * np.sqrt(expected)
 
 
-def test_fewer_candidates_than_wanted_are_all_drawn():
+def test_all_candidates_are_drawn_if_there_are_too_few():
     candidates = np.array([[False, True, False, True, False]])
     positions, is_drawn = masks.draw_positions(
-        candidates, np.array([4]), random_streams.stream(1), 3
+        candidates,
+        np.array([4]),
+        random_streams.stream(1),
+        3,
     )
-    assert (positions.tolist(), is_drawn.tolist()) == ([[1, 3, 0]], [[True, True, False]])
+    assert positions.tolist() == [[1, 3, 0]]
+    assert is_drawn.tolist() == [[True, True, False]]
 
 
-def test_units_are_drawn_whole_and_one_that_does_not_fit_is_skipped():
+def unit_shares(num_positions: int) -> dict[tuple[int, ...], float]:
+    """Draws units in 6,000 equal rows; returns the share of rows of each tuple of positions."""
     #            [CLS] a  aa  aaa  b  [SEP] c  cc [SEP]: units of 3, 1 and 2 positions
     candidates = np.array([[0, 1, 1, 1, 1, 0, 1, 1, 0]], bool)
     starts = np.array([[0, 1, 0, 0, 1, 0, 1, 0, 0]], bool)
     rows = 6_000
-    keys = random_streams.stream(4, np.arange(rows))
-    found = {}
-    for wanted in (1, 2, 3, 4):
-        positions, is_drawn = masks.draw_units(
-            np.repeat(starts, rows, 0),
-            np.repeat(candidates, rows, 0),
-            np.full(rows, wanted),
-            keys,
-            5,
-        )
-        drawn = [tuple(row[held].tolist()) for row, held in zip(positions, is_drawn, strict=True)]
-        found[wanted] = {one: drawn.count(one) / rows for one in set(drawn)}
-    assert found[1] == {(4,): 1.0}
-    # The three units in random order, each taken while it fits.
-    a, b, c = (1, 2, 3), (4,), (6, 7)
-    assert found[2] == pytest.approx({b: 1 / 2, c: 1 / 2}, abs=0.03)
-    assert found[3] == pytest.approx({a: 1 / 3, b + c: 2 / 3}, abs=0.03)
-    assert found[4] == pytest.approx({(*a, *b): 1 / 2, b + c: 1 / 2}, abs=0.03)
+    positions, is_drawn = masks.draw_units(
+        np.repeat(starts, rows, 0),
+        np.repeat(candidates, rows, 0),
+        np.full(rows, num_positions),
+        random_streams.stream(4, np.arange(rows)),
+        5,
+    )
+    counts = collections.Counter()
+    for row in range(rows):
+        row_positions = positions[row][is_drawn[row]]
+        counts[tuple(row_positions.tolist())] += 1
+    return {row_positions: count / rows for row_positions, count in counts.items()}
+
+
+def test_units_are_drawn_whole_and_one_that_does_not_fit_is_skipped():
+    # The three units come in random order, and each is drawn if it fits.
+    a = (1, 2, 3)
+    b = (4,)
+    c = (6, 7)
+    half = pytest.approx(1 / 2, abs=0.03)
+    third = pytest.approx(1 / 3, abs=0.03)
+    two_thirds = pytest.approx(2 / 3, abs=0.03)
+    assert unit_shares(1) == {b: 1.0}
+    assert unit_shares(2) == {b: half, c: half}
+    assert unit_shares(3) == {a: third, b + c: two_thirds}
+    assert unit_shares(4) == {a + b: half, b + c: half}
 
 
 def test_units_in_long_rows_are_those_of_a_plain_loop():
     rng = np.random.default_rng(5)
-    rows, length = 200, 70
-    candidates = np.arange(length) < rng.integers(5, length, rows)[:, None]
+    rows = 200
+    length = 70
+    row_lengths = rng.integers(5, length, rows)
+    candidates = np.arange(length) < row_lengths[:, None]
     candidates[:, 0] = False
     starts = candidates & (rng.random((rows, length)) < 0.6)
     starts[:, 1] = True
-    wanted = rng.integers(1, 12, rows)
+    limits = rng.integers(1, 12, rows)
     keys = random_streams.stream(8, np.arange(rows))
-    positions, is_drawn = masks.draw_units(starts, candidates, wanted, keys, 11)
+    positions, is_drawn = masks.draw_units(starts, candidates, limits, keys, 11)
     for row in range(rows):
-        units = np.split(
-            np.flatnonzero(candidates[row]), np.flatnonzero(starts[row][candidates[row]])[1:]
-        )
-        drawn = set(positions[row][is_drawn[row]].tolist())
-        taken = [unit for unit in units if drawn.issuperset(unit.tolist())]
-        assert sum(map(len, taken)) == len(drawn) <= wanted[row]  # whole units only
-        room = wanted[row] - len(drawn)
-        assert all(len(unit) > room for unit in units if not drawn.issuperset(unit.tolist()))
+        row_candidates = np.flatnonzero(candidates[row])
+        candidate_starts = starts[row][row_candidates]
+        later_starts = np.flatnonzero(candidate_starts)[1:]
+        units = np.split(row_candidates, later_starts)
+        row_positions = set(positions[row][is_drawn[row]].tolist())
+        whole_units = []
+        other_units = []
+        for unit in units:
+            is_whole = row_positions.issuperset(unit.tolist())
+            (whole_units if is_whole else other_units).append(unit)
+        # Units are drawn whole or not at all.
+        assert sum(map(len, whole_units)) == len(row_positions)
+        assert len(row_positions) <= limits[row]
+        room = limits[row] - len(row_positions)
+        assert all(len(unit) > room for unit in other_units)
 
 
 def test_spans_have_lengths_in_proportion_to_one_over_n():
-    rows, length = 3_000, 60
+    rows = 3_000
+    length = 60
     words = np.ones((rows, length), bool)
     words[:, 0] = False
-    words[:, 2::3] = False  # every second word has two pieces
-    starts = masks.span_starts(words, 3, random_streams.stream(6, np.arange(rows)))
+    # Every second word has two pieces.
+    words[:, 2::3] = False
+    keys = random_streams.stream(6, np.arange(rows))
+    starts = masks.span_starts(words, 3, keys)
     assert not (starts & ~words).any()
     assert starts[:, 1].all()
-    sizes = np.zeros(4)
+
+    counts = np.zeros(4)
     for row in range(rows):
-        numbers = np.cumsum(words[row])[starts[row]]
-        for size in np.diff(numbers):
-            sizes[size] += 1
+        word_numbers = np.cumsum(words[row])
+        start_numbers = word_numbers[starts[row]]
+        for span_length in np.diff(start_numbers):
+            counts[span_length] += 1
+    shares = counts[1:] / counts.sum()
     expected = np.array([1, 1 / 2, 1 / 3]) / (1 + 1 / 2 + 1 / 3)
-    assert sizes[1:] / sizes.sum() == pytest.approx(expected, abs=0.01)
+    assert shares == pytest.approx(expected, abs=0.01)
 
 
-CLS, SEP, MASK, PIECES = 0, 1, 2, 40
+CLS = 0
+SEP = 1
+MASK = 2
+PIECES = 40
 VOCABULARY = InstanceVocabulary(
-    CLS, SEP, MASK, list(range(PIECES)), [piece >= 30 for piece in range(PIECES)]
+    CLS,
+    SEP,
+    MASK,
+    list(range(PIECES)),
+    [piece >= 30 for piece in range(PIECES)],
 )
 USUAL = MaskConfig(masked_lm_prob=0.15, max_predictions_per_seq=4)
 
 
-def records(count: int) -> tuple[np.ndarray, np.ndarray]:
+def make_records(count: int) -> tuple[np.ndarray, np.ndarray]:
     """[CLS] 12 pieces [SEP] pieces [SEP] and padding, of different lengths."""
-    draws = np.random.default_rng(1)
-    lengths = draws.integers(20, 33, count)
-    ids = draws.integers(3, PIECES, (count, 32), np.int32)
-    position = np.arange(32)
-    ids[:, 0], ids[:, 13] = CLS, SEP
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(20, 33, count)
+    ids = rng.integers(3, PIECES, (count, 32), np.int32)
+    ids[:, 0] = CLS
+    ids[:, 13] = SEP
     ids[np.arange(count), lengths - 1] = SEP
-    mask = (position < lengths[:, None]).astype(np.int32)
+    is_token = np.arange(32) < lengths[:, None]
+    mask = is_token.astype(np.int32)
     return ids * mask, mask
 
 
-def drawn(config=USUAL, seed=5, passes=0, count=4000):
-    ids, mask = records(count)
-    numbers = np.full(count, passes)
-    return ids, mask, *DynamicMasks(VOCABULARY, config, seed)(ids, mask, numbers, np.arange(count))
+class MaskedRecords(NamedTuple):
+    """Records and their masks, as `DynamicMasks` returns them."""
+
+    ids: np.ndarray
+    mask: np.ndarray
+    masked: np.ndarray
+    positions: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def outputs(self) -> tuple[np.ndarray, ...]:
+        return self[2:]
+
+
+def mask_records(config=USUAL, seed=5, passes=0, count=4000) -> MaskedRecords:
+    ids, mask = make_records(count)
+    dynamic_masks = DynamicMasks(VOCABULARY, config, seed)
+    outputs = dynamic_masks(
+        ids,
+        mask,
+        np.full(count, passes),
+        np.arange(count),
+    )
+    return MaskedRecords(ids, mask, *outputs)
 
 
 def test_masks_have_the_shares_of_the_paper_and_labels_are_the_tokens():
-    ids, mask, masked, positions, labels, weights = drawn()
-    real = weights > 0
-    wanted = np.clip(np.rint(mask.sum(axis=1) * 0.15), 1, 4)
-    np.testing.assert_array_equal(real.sum(axis=1), wanted)
-    rows, columns = real.nonzero()
-    at = positions[rows, columns]
-    np.testing.assert_array_equal(labels[rows, columns], ids[rows, at])
-    assert not np.isin(labels[real], [CLS, SEP]).any()
-    assert (mask[rows, at] == 1).all()
-    assert (np.diff(np.where(real, positions, 99), axis=1) >= 0).all()
-    others = np.ones(ids.shape, bool)
-    others[rows, at] = False
-    np.testing.assert_array_equal(masked[others], ids[others])
-    seen, true = masked[rows, at], ids[rows, at]
+    records = mask_records()
+    is_prediction = records.weights > 0
+    num_tokens = records.mask.sum(axis=1)
+    num_predictions = np.clip(np.rint(num_tokens * 0.15), 1, 4)
+    np.testing.assert_array_equal(is_prediction.sum(axis=1), num_predictions)
+
+    rows, columns = is_prediction.nonzero()
+    positions = records.positions[rows, columns]
+    tokens = records.ids[rows, positions]
+    labels = records.labels[rows, columns]
+    np.testing.assert_array_equal(labels, tokens)
+    assert not np.isin(labels, [CLS, SEP]).any()
+    assert (records.mask[rows, positions] == 1).all()
+    padded_positions = np.where(is_prediction, records.positions, 99)
+    assert (np.diff(padded_positions, axis=1) >= 0).all()
+
+    is_unchanged = np.ones(records.ids.shape, bool)
+    is_unchanged[rows, positions] = False
+    np.testing.assert_array_equal(
+        records.masked[is_unchanged],
+        records.ids[is_unchanged],
+    )
     # A random word is the mask, or the token itself, in one of 40 cases.
-    share_of_masks, share_kept = (seen == MASK).mean(), (seen == true).mean()
-    error = 4 * np.sqrt(0.25 / len(seen))
-    assert share_of_masks == pytest.approx(0.8 + 0.1 / PIECES, abs=error)
-    assert share_kept == pytest.approx(0.1 + 0.1 / PIECES, abs=error)
-    for values, dtype in (
-        (masked, np.int32),
-        (positions, np.int32),
-        (labels, np.int32),
-        (weights, np.float32),
-    ):
-        assert values.dtype == dtype
+    masked_tokens = records.masked[rows, positions]
+    mask_share = (masked_tokens == MASK).mean()
+    same_share = (masked_tokens == tokens).mean()
+    error = 4 * np.sqrt(0.25 / len(tokens))
+    assert mask_share == pytest.approx(0.8 + 0.1 / PIECES, abs=error)
+    assert same_share == pytest.approx(0.1 + 0.1 / PIECES, abs=error)
+
+    assert records.masked.dtype == np.int32
+    assert records.positions.dtype == np.int32
+    assert records.labels.dtype == np.int32
+    assert records.weights.dtype == np.float32
 
 
 def test_a_mask_depends_on_seed_pass_and_record_alone():
-    _, _, *first = drawn()
-    _, _, *again = drawn()
-    for values, expected in zip(again, first, strict=True):
+    records = mask_records()
+    again = mask_records()
+    for values, expected in zip(again.outputs, records.outputs, strict=True):
         np.testing.assert_array_equal(values, expected)
-    ids, mask = records(4000)
-    chosen = np.random.default_rng(2).permutation(4000)[:7]
-    masks = DynamicMasks(VOCABULARY, USUAL, 5)
-    for values, expected in zip(
-        masks(ids[chosen], mask[chosen], np.zeros(7, int), chosen), first, strict=True
-    ):
-        np.testing.assert_array_equal(values, expected[chosen])
+
+    rng = np.random.default_rng(2)
+    numbers = rng.permutation(4000)[:7]
+    dynamic_masks = DynamicMasks(VOCABULARY, USUAL, 5)
+    outputs = dynamic_masks(
+        records.ids[numbers],
+        records.mask[numbers],
+        np.zeros(7, int),
+        numbers,
+    )
+    for values, expected in zip(outputs, records.outputs, strict=True):
+        np.testing.assert_array_equal(values, expected[numbers])
+
     for changes in ({"seed": 6}, {"passes": 1}):
-        positions = drawn(**changes)[3]
-        assert (positions == first[1]).all(axis=1).mean() < 0.05
+        others = mask_records(**changes)
+        has_same_positions = (others.positions == records.positions).all(axis=1)
+        assert has_same_positions.mean() < 0.05
 
 
 @pytest.mark.parametrize(
     ("changes", "digest"),
     [
-        ({}, "b7e7db9a3eeed8ac"),
-        (
-            {"masked_lm_prob": 0.9, "max_predictions_per_seq": 40, "mask_token_rate": 0.3},
+        pytest.param({}, "b7e7db9a3eeed8ac", id="usual"),
+        pytest.param(
+            {
+                "masked_lm_prob": 0.9,
+                "max_predictions_per_seq": 40,
+                "mask_token_rate": 0.3,
+            },
             "33a503409daf7edc",
+            id="many predictions",
         ),
-        ({"do_whole_word_mask": True}, "aa2813a4302eb868"),
-        (
-            {"do_whole_word_mask": True, "ngram_masking": 4, "max_predictions_per_seq": 9},
+        pytest.param(
+            {"do_whole_word_mask": True},
+            "aa2813a4302eb868",
+            id="whole words",
+        ),
+        pytest.param(
+            {
+                "do_whole_word_mask": True,
+                "ngram_masking": 4,
+                "max_predictions_per_seq": 9,
+            },
             "36a452c7dd5884b7",
+            id="spans",
         ),
     ],
 )
-def test_a_run_that_goes_on_after_an_update_has_the_same_masks(changes, digest):
-    """Those of version 596c00a, which drew them column by column."""
-    _, _, *found = drawn(dataclasses.replace(USUAL, **changes), passes=3, count=500)
-    assert (
-        hashlib.sha256(b"".join(values.tobytes() for values in found))
-        .hexdigest()
-        .startswith(digest)
-    )
+def test_a_run_that_continues_after_an_update_has_the_same_masks(changes, digest):
+    """The masks are those of version 596c00a, which drew them column by column."""
+    config = dataclasses.replace(USUAL, **changes)
+    records = mask_records(config, passes=3, count=500)
+    content = b"".join(values.tobytes() for values in records.outputs)
+    assert hashlib.sha256(content).hexdigest().startswith(digest)
 
 
 def test_whole_words_are_masked_with_all_their_pieces():
     config = dataclasses.replace(
-        USUAL, do_whole_word_mask=True, mask_token_rate=1.0, random_token_rate=0.0
+        USUAL,
+        do_whole_word_mask=True,
+        mask_token_rate=1.0,
+        random_token_rate=0.0,
     )
-    ids, mask, masked, *_ = drawn(config)
-    is_masked = masked == MASK
+    records = mask_records(config)
+    is_masked = records.masked == MASK
     assert is_masked.sum() > 5000
-    continues = np.array(VOCABULARY.continues)[ids] & (mask > 0)
-    # A piece that goes on with a word is masked exactly when the piece before it is.
-    inside = continues[:, 2:] & ~np.isin(ids[:, 1:-1], [CLS, SEP])
-    np.testing.assert_array_equal(is_masked[:, 2:][inside], is_masked[:, 1:-1][inside])
-    # A first piece is a word, although none is before it.
-    leading = is_masked[continues[:, 1] & ~continues[:, 2]]
-    assert (leading[:, 1] != leading[:, 2]).any()
-    # The second segment, from position 14 on, begins a word, unless with a piece that goes on with
-    # the last one.
+    continues = np.array(VOCABULARY.continues)[records.ids] & (records.mask > 0)
+
+    # A continuation piece is masked exactly when the piece before it is masked.
+    follows_a_piece = ~np.isin(records.ids[:, 1:-1], [CLS, SEP])
+    is_inside_word = continues[:, 2:] & follows_a_piece
+    np.testing.assert_array_equal(
+        is_masked[:, 2:][is_inside_word],
+        is_masked[:, 1:-1][is_inside_word],
+    )
+    # A continuation piece after [CLS] is a word of its own.
+    begins_with_two_words = continues[:, 1] & ~continues[:, 2]
+    rows = is_masked[begins_with_two_words]
+    assert (rows[:, 1] != rows[:, 2]).any()
+    # The second segment starts at position 14. Its first piece belongs to the last word of the
+    # first segment if it is a continuation piece.
     differs = is_masked[:, 12] != is_masked[:, 14]
-    assert differs[~continues[:, 14]].any()
-    assert not differs[continues[:, 14]].any()
+    belongs_to_last_word = continues[:, 14]
+    assert differs[~belongs_to_last_word].any()
+    assert not differs[belongs_to_last_word].any()
 
 
 def test_the_numbers_are_those_of_splitmix64():
     # The first outputs of the published generator for the seed 1234567.
     key = np.array([1234567], np.uint64)
-    drawn = [int(random_streams.draw(key, number)[0]) for number in range(3)]
-    assert drawn == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    for number, value in enumerate(expected):
+        assert random_streams.draw(key, number).tolist() == [value]
 
 
 def test_streams_differ_by_every_part_and_their_order():
-    keys = [
-        random_streams.stream(*parts)[0]
-        for parts in [(1, 2), (2, 1), (1, 3), (0, 2), (1,), (1, 2, 0), (-1, 2)]
-    ]
+    stream_parts = [(1, 2), (2, 1), (1, 3), (0, 2), (1,), (1, 2, 0), (-1, 2)]
+    keys = [random_streams.stream(*parts)[0] for parts in stream_parts]
     assert len(set(keys)) == len(keys)
-    documents = np.arange(5)
-    together = random_streams.stream(7, 3, documents)
-    assert together.tolist() == [
-        int(random_streams.stream(7, 3, number)[0]) for number in documents
-    ]
+
+    document_numbers = np.arange(5)
+    batched_keys = random_streams.stream(7, 3, document_numbers)
+    single_keys = [random_streams.stream(7, 3, number)[0] for number in document_numbers]
+    assert batched_keys.tolist() == [int(key) for key in single_keys]
 
 
 def test_uniform_and_below_have_the_right_range_and_mean():
-    drawn = random_streams.draw(random_streams.stream(5), np.arange(100_000))
-    uniform = random_streams.uniform(drawn)
-    assert 0 <= uniform.min() < uniform.max() < 1
-    assert abs(uniform.mean() - 0.5) < 4 * np.sqrt(1 / 12 / len(uniform))
-    below = random_streams.below(drawn, 7)
+    key = random_streams.stream(5)
+    words = random_streams.draw(key, np.arange(100_000))
+    uniform = random_streams.uniform(words)
+    mean_error = 4 * np.sqrt(1 / 12 / len(uniform))
+    assert uniform.min() >= 0
+    assert uniform.min() < uniform.max() < 1
+    assert abs(uniform.mean() - 0.5) < mean_error
+
+    below = random_streams.below(words, 7)
     counts = np.bincount(below)
+    differences = abs(counts - len(words) / 7)
     assert len(counts) == 7
-    assert abs(counts - len(drawn) / 7).max() < 4 * np.sqrt(len(drawn) * 6 / 49)
-    assert random_streams.below(drawn[:3], np.array([1, 1, 1])).tolist() == [0, 0, 0]
+    assert differences.max() < 4 * np.sqrt(len(words) * 6 / 49)
+    below_one = random_streams.below(words[:3], np.array([1, 1, 1]))
+    assert below_one.tolist() == [0, 0, 0]
 
 
 def test_binomial_numbers_have_their_mean_and_variance_for_few_and_many_trials():
-    num_trials = np.repeat([0, 1, 5, 64, 65, 1000, 50_001], 20_000)
-    found = random_streams.binomial(
-        random_streams.stream(9, np.arange(len(num_trials))), 3, num_trials
-    ).reshape(7, -1)
-    assert not found[0].any()
-    for row, trials in zip(found[1:], (1, 5, 64, 65, 1000, 50_001), strict=True):
-        assert 0 <= row.min() <= row.max() <= trials
-        assert abs(row.mean() - trials / 2) < 4 * np.sqrt(trials / 4 / len(row))
-        assert abs(row.var() / (trials / 4) - 1) < 0.05
+    trial_numbers = [0, 1, 5, 64, 65, 1000, 50_001]
+    num_trials = np.repeat(trial_numbers, 20_000)
+    keys = random_streams.stream(9, np.arange(len(num_trials)))
+    draws = random_streams.binomial(keys, 3, num_trials).reshape(7, -1)
+    draws_by_trials = dict(zip(trial_numbers, draws, strict=True))
+    assert not draws_by_trials.pop(0).any()
+    for trials, row in draws_by_trials.items():
+        variance = trials / 4
+        mean_error = 4 * np.sqrt(variance / len(row))
+        assert row.min() >= 0
+        assert row.max() <= trials
+        assert abs(row.mean() - trials / 2) < mean_error
+        assert abs(row.var() / variance - 1) < 0.05

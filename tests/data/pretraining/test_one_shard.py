@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from examples.quickstart_corpus import documents as documents_of
-from examples.quickstart_corpus import help_texts
+from examples import quickstart_corpus
 from official_bert.data.pretraining import exact, one_shard
 from official_bert.data.pretraining.documents import read_documents
 from official_bert.data.pretraining.one_shard import ShardConfig, make_shard, shard_batches
@@ -22,16 +21,25 @@ from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.shared import in_test_long, recording
 
-CLS, SEP, MASK = 101, 102, 103
+CLS = 101
+SEP = 102
+MASK = 103
 
 
-def config_of(is_compressed=False, **changes) -> ShardConfig:
+def make_config(is_compressed=False, **changes) -> ShardConfig:
     """A config with changes of its pairs and masks."""
-    pairs = PairConfig(max_seq_length=64, short_seq_prob=0.1, dupe_factor=4)
-    masks = MaskConfig(masked_lm_prob=0.15, max_predictions_per_seq=10)
-    of_pairs = {name: changes.pop(name) for name in vars(pairs) if name in changes}
+    pairs = PairConfig(
+        max_seq_length=64,
+        short_seq_prob=0.1,
+        dupe_factor=4,
+    )
+    masks = MaskConfig(
+        masked_lm_prob=0.15,
+        max_predictions_per_seq=10,
+    )
+    pair_changes = {name: changes.pop(name) for name in vars(pairs) if name in changes}
     return ShardConfig(
-        pairs=dataclasses.replace(pairs, **of_pairs),
+        pairs=dataclasses.replace(pairs, **pair_changes),
         masks=dataclasses.replace(masks, **changes),
         random_seed=12345,
         is_compressed=is_compressed,
@@ -41,148 +49,215 @@ def config_of(is_compressed=False, **changes) -> ShardConfig:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """The help texts of Python, with the vocabulary that reads them."""
-    found = documents_of(help_texts())
+    documents = quickstart_corpus.documents(quickstart_corpus.help_texts())
     path = tmp_path_factory.mktemp("corpus") / "topics.txt"
-    path.write_text("\n".join("\n".join(document) + "\n" for document in found), encoding="utf-8")
+    document_texts = ["\n".join(document) + "\n" for document in documents]
+    path.write_text("\n".join(document_texts), encoding="utf-8")
     tokenizer = FullTokenizer(str(recording("uncased_vocab.txt")))
-    return read_documents([str(path)], tokenizer), InstanceVocabulary.from_vocab(tokenizer.vocab)
+    vocabulary = InstanceVocabulary.from_vocab(tokenizer.vocab)
+    return read_documents([str(path)], tokenizer), vocabulary
 
 
-def joined(batches) -> dict[str, np.ndarray]:
+def concatenate_batches(batches) -> dict[str, np.ndarray]:
     parts = list(batches)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
+def shard_records(documents, vocabulary, config, shard: int = 0) -> dict[str, np.ndarray]:
+    batches = shard_batches(shard, documents, vocabulary, config)
+    return concatenate_batches(features for features, _ in batches)
+
+
 def exact_records(documents, vocabulary, config) -> dict[str, np.ndarray]:
-    made, order = exact.create_instances(
-        documents, vocabulary, config.pairs, config.masks, random.Random(1)
+    instances, order = exact.create_instances(
+        documents,
+        vocabulary,
+        config.pairs,
+        config.masks,
+        random.Random(1),
     )
-    return joined(made.batches(order))
+    return concatenate_batches(instances.batches(order))
 
 
-def figures(records, max_seq_length) -> dict[str, tuple[int, int]]:
+def count_figures(records, max_seq_length) -> dict[str, tuple[int, int]]:
     """What is compared, as (number, number of all): shares of records, tokens and predictions."""
     lengths = records["input_mask"].sum(axis=1)
-    is_masked = records["masked_lm_weights"] > 0
-    at = np.take_along_axis(records["input_ids"], records["masked_lm_positions"], axis=1)
-    masks, keeps = is_masked & (at == MASK), is_masked & (at == records["masked_lm_ids"])
-    num_masked = int(is_masked.sum())
+    positions = records["masked_lm_positions"]
+    is_prediction = records["masked_lm_weights"] > 0
+    tokens = np.take_along_axis(records["input_ids"], positions, axis=1)
+    is_mask = is_prediction & (tokens == MASK)
+    is_same = is_prediction & (tokens == records["masked_lm_ids"])
+    is_in_first_half = is_prediction & (positions < lengths[:, None] // 2)
+    is_full = lengths == max_seq_length
+    num_records = len(lengths)
+    num_predictions = int(is_prediction.sum())
     return {
-        "random next": (int(records["next_sentence_labels"].sum()), len(lengths)),
-        "full length": (int((lengths == max_seq_length).sum()), len(lengths)),
-        "predictions": (num_masked, int(lengths.sum())),
-        "[MASK]": (int(masks.sum()), num_masked),
-        "kept": (int(keeps.sum()), num_masked),
-        "first half masked": (
-            int((is_masked & (records["masked_lm_positions"] < lengths[:, None] // 2)).sum()),
-            num_masked,
-        ),
+        "random next": (int(records["next_sentence_labels"].sum()), num_records),
+        "full length": (int(is_full.sum()), num_records),
+        "predictions": (num_predictions, int(lengths.sum())),
+        "[MASK]": (int(is_mask.sum()), num_predictions),
+        "kept": (int(is_same.sum()), num_predictions),
+        "first half masked": (int(is_in_first_half.sum()), num_predictions),
+    }
+
+
+def segment_lengths(records) -> dict[str, np.ndarray]:
+    lengths = records["input_mask"].sum(axis=1)
+    b_lengths = records["segment_ids"].sum(axis=1)
+    return {
+        "A": lengths - b_lengths,
+        "B": b_lengths,
+        "both": lengths,
     }
 
 
 @pytest.mark.parametrize(
     ("dupe_factor", "max_seq_length", "whole_words"),
-    [(4, 64, False), *in_test_long((60, 64, False), (60, 64, True), (100, 128, True))],
+    [
+        (4, 64, False),
+        *in_test_long(
+            (60, 64, False),
+            (60, 64, True),
+            (100, 128, True),
+        ),
+    ],
 )
 def test_the_distribution_is_that_of_exact(corpus, dupe_factor, max_seq_length, whole_words):
     documents, vocabulary = corpus
-    config = config_of(
+    config = make_config(
         dupe_factor=dupe_factor,
         max_seq_length=max_seq_length,
         max_predictions_per_seq=max_seq_length // 6,
         do_whole_word_mask=whole_words,
     )
-    found = joined(features for features, _ in shard_batches(0, documents, vocabulary, config))
-    expected = exact_records(documents, vocabulary, config)
+    records = shard_records(documents, vocabulary, config)
+    expected_records = exact_records(documents, vocabulary, config)
+    num_records = len(records["input_ids"])
+    num_expected = len(expected_records["input_ids"])
     if dupe_factor > 4:
-        assert min(len(found["input_ids"]), len(expected["input_ids"])) >= 50_000
-    pairs = zip(
-        figures(found, max_seq_length).items(),
-        figures(expected, max_seq_length).values(),
-        strict=True,
-    )
-    for (name, (count, total)), (other_count, other_total) in pairs:
-        share = (count + other_count) / (total + other_total)
-        error = np.sqrt(share * (1 - share) * (1 / total + 1 / other_total))
-        assert abs(count / total - other_count / other_total) < 4 * error, name
+        assert num_records >= 50_000
+        assert num_expected >= 50_000
+
+    figures = count_figures(records, max_seq_length)
+    expected_figures = count_figures(expected_records, max_seq_length)
+    assert figures.keys() == expected_figures.keys()
+    for name, (count, total) in figures.items():
+        expected_count, expected_total = expected_figures[name]
+        share = (count + expected_count) / (total + expected_total)
+        error = np.sqrt(share * (1 - share) * (1 / total + 1 / expected_total))
+        difference = count / total - expected_count / expected_total
+        assert abs(difference) < 4 * error, name
+
     # Records of a document vary between passes by about one in ten.
-    records, other_records = len(found["input_ids"]), len(expected["input_ids"])
-    per_scan = records / (dupe_factor * len(documents))
-    assert abs(records - other_records) < 4 * np.sqrt(2 * dupe_factor * len(documents) * per_scan)
-    for length_of in (
-        lambda records: (records["input_mask"] - records["segment_ids"]).sum(axis=1),
-        lambda records: records["segment_ids"].sum(axis=1),
-        lambda records: records["input_mask"].sum(axis=1),
-    ):
-        assert stats.ks_2samp(length_of(found), length_of(expected)).pvalue > 1e-3
+    num_scans = dupe_factor * len(documents)
+    records_per_scan = num_records / num_scans
+    error = np.sqrt(2 * num_scans * records_per_scan)
+    assert abs(num_records - num_expected) < 4 * error
+
+    expected_lengths = segment_lengths(expected_records)
+    for name, lengths in segment_lengths(records).items():
+        comparison = stats.ks_2samp(lengths, expected_lengths[name])
+        assert comparison.pvalue > 1e-3, name
+
+
+def token_bytes(ids: np.ndarray) -> bytes:
+    return ids.astype(np.uint16).tobytes()
+
+
+def check_record(record: dict[str, np.ndarray], text: bytes):
+    """Checks one record of at most 64 tokens and 10 predictions of a text of `token_bytes`."""
+    mask = record["input_mask"]
+    segment_ids = record["segment_ids"]
+    length = int(mask.sum())
+    b_length = int(segment_ids.sum())
+    b_first = length - b_length
+    padding = [0] * (64 - length)
+    assert mask.tolist() == [1] * length + padding
+    assert segment_ids.tolist() == [0] * b_first + [1] * b_length + padding
+
+    num_predictions = int(record["masked_lm_weights"].sum())
+    positions = record["masked_lm_positions"][:num_predictions]
+    labels = record["masked_lm_ids"][:num_predictions]
+    special_positions = [0, b_first - 1, length - 1]
+    assert num_predictions == min(10, max(1, round(length * 0.15)))
+    assert sorted(set(positions.tolist())) == positions.tolist()
+    assert not record["masked_lm_positions"][num_predictions:].any()
+    assert not record["masked_lm_ids"][num_predictions:].any()
+    assert not np.isin(special_positions, positions).any()
+
+    tokens = record["input_ids"].copy()
+    tokens[positions] = labels
+    assert tokens[special_positions].tolist() == [CLS, SEP, SEP]
+    assert not tokens[length:].any()
+    a_tokens = tokens[1 : b_first - 1]
+    b_tokens = tokens[b_first : length - 1]
+    assert len(a_tokens)
+    assert len(b_tokens)
+    assert token_bytes(a_tokens) in text
+    assert token_bytes(b_tokens) in text
+    follows = token_bytes(np.concatenate([a_tokens, b_tokens])) in text
+    is_random = record["next_sentence_labels"][0] == 1
+    assert follows or length == 64 or is_random
 
 
 def test_a_record_is_two_spans_of_the_text_with_a_few_tokens_replaced(corpus):
     documents, vocabulary = corpus
-    config = config_of(dupe_factor=1)
-    records = joined(features for features, _ in shard_batches(0, documents, vocabulary, config))
-    text = documents.ids.astype(np.uint16).tobytes()
+    config = make_config(dupe_factor=1)
+    records = shard_records(documents, vocabulary, config)
+    text = token_bytes(documents.ids)
     for row in range(0, len(records["input_ids"]), 7):
-        ids, mask, segments = (
-            records[name][row] for name in ("input_ids", "input_mask", "segment_ids")
-        )
-        length, b_first = int(mask.sum()), int((mask - segments).sum())
-        assert mask.tolist() == [1] * length + [0] * (64 - length)
-        assert segments.tolist() == [0] * b_first + [1] * (length - b_first) + [0] * (64 - length)
-        count = int(records["masked_lm_weights"][row].sum())
-        positions = records["masked_lm_positions"][row]
-        assert count == min(10, max(1, round(length * 0.15)))
-        assert sorted(set(positions[:count].tolist())) == positions[:count].tolist()
-        assert not positions[count:].any()
-        assert not records["masked_lm_ids"][row, count:].any()
-        original = ids.copy()
-        original[positions[:count]] = records["masked_lm_ids"][row, :count]
-        assert [original[0], original[b_first - 1], original[length - 1]] == [CLS, SEP, SEP]
-        assert not original[length:].any()
-        assert not {0, b_first - 1, length - 1}.intersection(positions[:count].tolist())
-        a, b = original[1 : b_first - 1], original[b_first : length - 1]
-        assert len(a)
-        assert len(b)
-        for segment in (a, b):
-            assert segment.astype(np.uint16).tobytes() in text
-        follows = np.concatenate([a, b]).astype(np.uint16).tobytes() in text
-        assert follows or length == 64 or records["next_sentence_labels"][row, 0] == 1
+        record = {name: values[row] for name, values in records.items()}
+        check_record(record, text)
 
 
-def test_passes_and_shards_have_their_own_draws_and_passes_are_mixed(corpus):
+def test_passes_and_shards_have_separate_draws_and_passes_are_mixed(corpus):
     documents, vocabulary = corpus
-    records, other = (
-        joined(features for features, _ in shard_batches(shard, documents, vocabulary, config_of()))
-        for shard in (0, 1)
-    )
-    rows = collections.Counter(row.tobytes() for row in records["input_ids"])
-    assert max(rows.values()) <= 2  # a very short record may come twice
-    assert len(rows) > 0.99 * len(records["input_ids"])
-    assert len(rows.keys() & {row.tobytes() for row in other["input_ids"]}) < 0.01 * len(rows)
-    # Neighbours in the file seldom are neighbours in the text: a shared token beside [CLS] is as
-    # rare as by chance.
-    first = records["input_ids"][:, 1]
-    chance = float(((np.bincount(first) / len(first)) ** 2).sum())
-    assert abs((first[1:] == first[:-1]).mean() - chance) < 4 * np.sqrt(chance / len(first))
+    config = make_config()
+    ids = shard_records(documents, vocabulary, config, shard=0)["input_ids"]
+    other_ids = shard_records(documents, vocabulary, config, shard=1)["input_ids"]
+    counts = collections.Counter(row.tobytes() for row in ids)
+    other_rows = {row.tobytes() for row in other_ids}
+    shared_rows = counts.keys() & other_rows
+    # A very short record may come twice.
+    assert max(counts.values()) <= 2
+    assert len(counts) > 0.99 * len(ids)
+    assert len(shared_rows) < 0.01 * len(counts)
+
+    # Neighbours in the file are seldom neighbours in the text: the tokens after their [CLS] are
+    # equal as rarely as by chance.
+    first_tokens = ids[:, 1]
+    token_shares = np.bincount(first_tokens) / len(first_tokens)
+    chance = float((token_shares**2).sum())
+    is_equal = first_tokens[1:] == first_tokens[:-1]
+    error = np.sqrt(chance / len(first_tokens))
+    assert abs(is_equal.mean() - chance) < 4 * error
 
 
 def test_single_segments_hold_the_whole_text_without_next_sentences(corpus):
     documents, vocabulary = corpus
-    config = config_of(
-        dupe_factor=2, short_seq_prob=0.0, use_next_sentence=False, masked_lm_prob=0.0
+    config = make_config(
+        dupe_factor=2,
+        short_seq_prob=0.0,
+        use_next_sentence=False,
+        masked_lm_prob=0.0,
     )
-    records, counts = zip(*shard_batches(0, documents, vocabulary, config), strict=True)
-    records = joined(records)
+    batches, counts = zip(*shard_batches(0, documents, vocabulary, config), strict=True)
+    records = concatenate_batches(batches)
+    ids = records["input_ids"]
     lengths = records["input_mask"].sum(axis=1)
+    num_records = len(lengths)
+    last_tokens = ids[np.arange(num_records), lengths - 1]
+    num_predictions = records["masked_lm_weights"].sum(axis=1)
     assert not records["segment_ids"].any()
     assert not records["next_sentence_labels"].any()
-    rows = np.arange(len(lengths))
-    assert (records["input_ids"] == SEP).sum() == len(lengths)
-    assert (records["input_ids"][rows, lengths - 1] == SEP).all()
-    assert (records["input_ids"][:, 0] == CLS).all()
-    assert (records["masked_lm_weights"].sum(axis=1) == 1).all()
-    is_full = sum(count["truncated"] for count in counts)
-    assert 0 < is_full <= (lengths == 64).sum()
+    assert (ids == SEP).sum() == num_records
+    assert (last_tokens == SEP).all()
+    assert (ids[:, 0] == CLS).all()
+    assert (num_predictions == 1).all()
+
+    num_truncated = sum(count["truncated"] for count in counts)
+    is_full = lengths == 64
+    assert 0 < num_truncated <= is_full.sum()
     assert (lengths - 2).sum() <= 2 * len(documents.ids)
 
 
@@ -191,25 +266,28 @@ def test_spans_and_replacement_rates_are_those_of_the_flags(corpus):
     average.
     """
     documents, vocabulary = corpus
-    lengths = {}
-    for longest in (1, 4):
-        config = config_of(
+    mean_run_lengths = {}
+    for max_span_words in (1, 4):
+        config = make_config(
             do_whole_word_mask=True,
-            ngram_masking=longest,
+            ngram_masking=max_span_words,
             mask_token_rate=0.0,
             random_token_rate=1.0,
         )
-        records = joined(
-            features for features, _ in shard_batches(0, documents, vocabulary, config)
-        )
-        positions, is_masked = records["masked_lm_positions"], records["masked_lm_weights"] > 0
-        neighbours = (np.diff(positions, axis=1) == 1) & is_masked[:, 1:]
-        # Of a run of masked tokens.
-        lengths[longest] = is_masked.sum() / (is_masked.sum() - neighbours.sum())
-        assert (records["input_ids"] == MASK).mean() < 1e-4
-        at = np.take_along_axis(records["input_ids"], positions, axis=1)
-        assert (at == records["masked_lm_ids"])[is_masked].mean() < 0.01
-    assert 1.4 < lengths[4] / lengths[1] < 1.92
+        records = shard_records(documents, vocabulary, config)
+        positions = records["masked_lm_positions"]
+        is_prediction = records["masked_lm_weights"] > 0
+        continues_run = (np.diff(positions, axis=1) == 1) & is_prediction[:, 1:]
+        num_predictions = is_prediction.sum()
+        num_runs = num_predictions - continues_run.sum()
+        mean_run_lengths[max_span_words] = num_predictions / num_runs
+
+        tokens = np.take_along_axis(records["input_ids"], positions, axis=1)
+        is_mask = records["input_ids"] == MASK
+        is_same = tokens == records["masked_lm_ids"]
+        assert is_mask.mean() < 1e-4
+        assert is_same[is_prediction].mean() < 0.01
+    assert 1.4 < mean_run_lengths[4] / mean_run_lengths[1] < 1.92
 
 
 def test_a_feature_that_the_generator_does_not_make_is_an_error(corpus, monkeypatch):
@@ -218,60 +296,81 @@ def test_a_feature_that_the_generator_does_not_make_is_an_error(corpus, monkeypa
 
     monkeypatch.setattr(one_shard, "pretraining_features", with_another)
     with pytest.raises(KeyError, match="topics"):
-        next(shard_batches(0, *corpus, config_of()))
+        next(shard_batches(0, *corpus, make_config()))
 
 
-def shard_of(tmp_path, tokenizer, text: str, **changes):
+def make_text_shard(tmp_path, tokenizer, text: str, **changes):
     """Makes a shard of a text; returns its report and its records."""
-    (tmp_path / "text").write_text(text)
-    path = str(tmp_path / "out")
-    report = make_shard(3, str(tmp_path / "text"), path, tokenizer, config_of(**changes))
-    return report, [example for _, example in read_examples(path)]
+    text_file = tmp_path / "text"
+    text_file.write_text(text)
+    output_file = str(tmp_path / "out")
+    report = make_shard(
+        3,
+        str(text_file),
+        output_file,
+        tokenizer,
+        make_config(**changes),
+    )
+    return report, [example for _, example in read_examples(output_file)]
 
 
-def test_one_document_is_its_own_random_one(tmp_path, tokenizer):
-    report, records = shard_of(tmp_path, tokenizer, "The cat sat on the mat.\n")
-    assert report["records"] == len(records) == 4  # one in each pass
+def prediction_values(record) -> tuple[np.ndarray, np.ndarray]:
+    """The positions and the labels of a record's predictions, without the padding."""
+    num_predictions = int(record["masked_lm_weights"].sum())
+    positions = record["masked_lm_positions"][:num_predictions]
+    labels = record["masked_lm_ids"][:num_predictions]
+    return positions, labels
+
+
+def test_a_single_document_is_paired_with_itself(tmp_path, tokenizer):
+    report, records = make_text_shard(tmp_path, tokenizer, "The cat sat on the mat.\n")
+    sentence = tokenizer.encode("the cat sat on the mat.")
+    # One record in each pass.
+    assert len(records) == 4
+    assert report["records"] == 4
     for record in records:
+        positions, labels = prediction_values(record)
+        tokens = record["input_ids"].copy()
+        tokens[positions] = labels
         assert record["next_sentence_labels"].tolist() == [1]
-        ids = record["input_ids"].copy()
-        count = int(record["masked_lm_weights"].sum())
-        ids[record["masked_lm_positions"][:count]] = record["masked_lm_ids"][:count]
-        sentence = tokenizer.encode("the cat sat on the mat.")
-        assert ids[:17].tolist() == [2, *sentence, 3, *sentence, 3]
+        assert tokens[:17].tolist() == [2, *sentence, 3, *sentence, 3]
 
 
 def test_gzip_holds_the_same_records(tmp_path, tokenizer):
-    plain, records = shard_of(tmp_path, tokenizer, toy.TEXT)
-    packed, others = shard_of(tmp_path, tokenizer, toy.TEXT, is_compressed=True)
+    plain_report, plain_records = make_text_shard(tmp_path, tokenizer, toy.TEXT)
+    report, records = make_text_shard(tmp_path, tokenizer, toy.TEXT, is_compressed=True)
     header = (tmp_path / "out").read_bytes()[:8]
     assert header == b"\x1f\x8b\x08\0\0\0\0\0", (
         "neither a name nor a time, so that equal records give equal bytes"
     )
-    assert packed["bytes"] < plain["bytes"]
-    assert packed["sha256"] != plain["sha256"]
-    for one, other in zip(records, others, strict=True):
-        np.testing.assert_equal(one, other)
+    assert report["bytes"] < plain_report["bytes"]
+    assert report["sha256"] != plain_report["sha256"]
+    for record, expected in zip(records, plain_records, strict=True):
+        np.testing.assert_equal(record, expected)
 
 
 def test_the_report_counts_what_is_in_the_file(tmp_path, tokenizer):
-    # One document without tokens.
-    text = "\n\x01\n\n" + toy.TEXT + "\nunknown words stand here .\n\n\n"
-    report, records = shard_of(tmp_path, tokenizer, text, max_seq_length=24)
-    assert (report["documents"], report["sentences"], report["tokens"]) == (4, 9, 65)
-    assert report["random_next"] == sum(
-        int(record["next_sentence_labels"][0]) for record in records
-    )
-    assert report["positions"] == sum(int(record["input_mask"].sum()) for record in records)
-    assert report["predictions"] == sum(
-        int(record["masked_lm_weights"].sum()) for record in records
-    )
-    masked = kept = 0
-    for record in records:
-        count = int(record["masked_lm_weights"].sum())
-        at = record["input_ids"][record["masked_lm_positions"][:count]]
-        masked += int((at == 4).sum())
-        kept += int(((at == record["masked_lm_ids"][:count]) & (at != 4)).sum())
-    assert (report["predictions_masked"], report["predictions_kept"]) == (masked, kept)
+    document_without_tokens = "\n\x01\n\n"
+    unknown_document = "\nunknown words stand here .\n\n\n"
+    text = document_without_tokens + toy.TEXT + unknown_document
+    report, records = make_text_shard(tmp_path, tokenizer, text, max_seq_length=24)
+    assert report["documents"] == 4
+    assert report["sentences"] == 9
+    assert report["tokens"] == 65
     assert report["unknown_tokens"] == 3
     assert report["bytes"] == (tmp_path / "out").stat().st_size
+
+    counts = collections.Counter()
+    for record in records:
+        positions, labels = prediction_values(record)
+        tokens = record["input_ids"][positions]
+        is_mask = tokens == 4
+        is_same = (tokens == labels) & ~is_mask
+        counts["random_next"] += int(record["next_sentence_labels"][0])
+        counts["positions"] += int(record["input_mask"].sum())
+        counts["predictions"] += int(record["masked_lm_weights"].sum())
+        counts["predictions_masked"] += int(is_mask.sum())
+        counts["predictions_kept"] += int(is_same.sum())
+    assert len(counts) == 5
+    for name, count in counts.items():
+        assert report[name] == count, name
