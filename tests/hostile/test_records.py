@@ -102,7 +102,7 @@ def test_a_run_on_gzip_under_another_name_that_ends_early(folder):
 def test_scripts_refuse_another_vocabulary(folder):
     """Training, evaluation, and what shows records."""
     (path,), _ = test_manifests.make_records(folder, "exact")
-    other = test_manifests.swapped(folder)
+    other = test_manifests.write_swapped_vocabulary(folder)
     for flags in ("--do_train", "--do_eval"):
         command = [*pretraining(folder, flags), f"--input_file={path}", f"--vocab_file={other}"]
         assert "/made was made with another vocabulary than" in end_of(*command).sentence

@@ -23,25 +23,33 @@ from tests import toy
 from tests.shared import ROOT, has_ended
 
 
-def as_tokens(found, tokenizer):
+def decode_documents(corpus, tokenizer) -> list[list[str]]:
     """Converts documents to lists of segments, each a string."""
-    return [
-        [
-            " ".join(tokenizer.inv_vocab[i] for i in found.ids[begin:end].tolist())
-            for begin, end in itertools.pairwise(found.get_bounds(document))
-        ]
-        for document in range(len(found))
-    ]
+    texts = []
+    for document in range(len(corpus)):
+        segments = []
+        for begin, end in itertools.pairwise(corpus.get_bounds(document)):
+            ids = corpus.ids[begin:end].tolist()
+            pieces = [tokenizer.inv_vocab[piece_id] for piece_id in ids]
+            segments.append(" ".join(pieces))
+        texts.append(segments)
+    return texts
+
+
+def read_texts(paths, tokenizer, **options) -> list[list[str]]:
+    return decode_documents(read_documents(paths, tokenizer, **options), tokenizer)
 
 
 def test_reads_segments_and_documents(tmp_path, tokenizer):
-    found = read_documents([toy.write_text(tmp_path)], tokenizer)
-    assert as_tokens(found, tokenizer) == [
-        [" ".join(tokenizer.tokenize(line)) for line in document.splitlines()]
-        for document in toy.TEXT.split("\n\n")
-    ]
-    assert len(found) == 3
-    assert found.ids.dtype == np.uint8  # 50 pieces
+    corpus = read_documents([toy.write_text(tmp_path)], tokenizer)
+    expected = []
+    for document in toy.TEXT.split("\n\n"):
+        segments = [" ".join(tokenizer.tokenize(line)) for line in document.splitlines()]
+        expected.append(segments)
+    assert decode_documents(corpus, tokenizer) == expected
+    assert len(corpus) == 3
+    # The vocabulary has 50 pieces.
+    assert corpus.ids.dtype == np.uint8
 
 
 def test_what_ends_a_document(tmp_path, tokenizer):
@@ -49,28 +57,31 @@ def test_what_ends_a_document(tmp_path, tokenizer):
     first = toy.write_text(tmp_path, "\n \t\nthe ca\rt\r\n\u00ad\nsat", name="a")
     second = toy.write_text(tmp_path, "\non the\n\u3000\nmat\n\n\n", name="b")
     third = toy.write_text(tmp_path, "it was", name="c")
-    found = as_tokens(read_documents([first, second, third], tokenizer), tokenizer)
-    assert found == [["the cat", "sat"], ["on the"], ["mat"], ["it was"]]
+    texts = read_texts([first, second, third], tokenizer)
+    assert texts == [["the cat", "sat"], ["on the"], ["mat"], ["it was"]]
     # The end of a file ends no document.
-    assert as_tokens(read_documents([first, third], tokenizer), tokenizer) == [
-        ["the cat", "sat", "it was"]
-    ]
+    texts = read_texts([first, third], tokenizer)
+    assert texts == [["the cat", "sat", "it was"]]
 
 
 def test_a_line_break_within_a_line_is_white_space(tokenizer):
+    def read_page(lines):
+        return read_texts(["page"], tokenizer, read_lines=lambda name: lines)
+
     # WikiExtractor writes one as a character reference.
-    found = read_documents(["page"], tokenizer, read_lines=lambda name: ["the\ncat", "", "sat"])
-    assert as_tokens(found, tokenizer) == [["the cat"], ["sat"]]
+    assert read_page(["the\ncat", "", "sat"]) == [["the cat"], ["sat"]]
     with pytest.raises(InputError, match="no text in page; give files with one sentence a line"):
-        read_documents(["page"], tokenizer, read_lines=lambda name: ["", " ", "\u00ad"])
+        read_page(["", " ", "\u00ad"])
 
 
 def test_worker_processes_read_the_same(tmp_path, tokenizer):
-    path = toy.write_text(tmp_path, toy.TEXT * 3000)  # 0.8 MB: several blocks
+    # 0.8 MB are several blocks.
+    path = toy.write_text(tmp_path, toy.TEXT * 3000)
     progress = []
     alone = read_documents([path], tokenizer)
     together = read_documents([path], tokenizer, num_workers=2, on_progress=progress.append)
-    assert len(alone) == 3 * 3000 - 2999  # a copy's last document runs into the next one's first
+    # The last document of a copy continues in the first one of the next copy.
+    assert len(alone) == 3 * 3000 - 2999
     for name in ("ids", "segment_starts", "document_starts"):
         np.testing.assert_array_equal(getattr(together, name), getattr(alone, name))
     assert len(progress) > 2
@@ -105,11 +116,11 @@ def test_document_k_goes_into_file_k_mod_n(corpus, tmp_path, monkeypatch, held):
 def test_files_without_documents_are_not_written(corpus, tmp_path):
     paths = [str(tmp_path / f"{number}.txt") for number in range(9)]
     assert distribute(corpus, paths) == 5
-    assert sorted(path.name for path in tmp_path.glob("*.txt")) == [
-        f"{number}.txt" for number in range(5)
-    ]
-    (tmp_path / "blank").write_text("\n\n")
-    assert distribute([str(tmp_path / "blank")], [str(tmp_path / "none.txt")]) == 0
+    names = sorted(path.name for path in tmp_path.glob("*.txt"))
+    assert names == ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt"]
+    blank_file = tmp_path / "blank"
+    blank_file.write_text("\n\n")
+    assert distribute([str(blank_file)], [str(tmp_path / "none.txt")]) == 0
 
 
 # Reads a corpus without an end with two workers, and prints the id of the first; others start when
@@ -143,22 +154,27 @@ if __name__ == "__main__":
 """
 
 
-def ended_by(signal_of, number: int, tmp_path) -> str:
-    """What such a process says to a signal, which `signal_of` sends; no worker outlives it."""
-    (tmp_path / "endless.py").write_text(ENDLESS)
+def end_by_signal(send_signal, number: int, tmp_path) -> str:
+    """Ends such a process by a signal; returns its standard error. No worker outlives it."""
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS)
     process = subprocess.Popen(
-        [sys.executable, tmp_path / "endless.py", toy.write_vocabulary(tmp_path)], cwd=ROOT, text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, script, toy.write_vocabulary(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         readable, _, _ = select.select([process.stdout], [], [], 60)
         assert readable, "no worker has started within a minute"
         worker = int(process.stdout.readline())
         assert not has_ended(worker, within_secs=0.1)
-        signal_of(process.pid, number)
-        # Which ends when the last of the workers has closed the pipe.
-        errors = process.communicate(timeout=60)[1]
+        send_signal(process.pid, number)
+        # This returns when the last of the workers has closed the pipe.
+        _, errors = process.communicate(timeout=60)
         assert has_ended(worker, within_secs=60)
         return errors
     finally:
@@ -167,11 +183,11 @@ def ended_by(signal_of, number: int, tmp_path) -> str:
 
 
 def test_workers_end_when_their_parent_is_killed(tmp_path):
-    ended_by(os.kill, signal.SIGKILL, tmp_path)
+    end_by_signal(os.kill, signal.SIGKILL, tmp_path)
 
 
 def test_an_interrupt_of_all_processes_is_reported_once(tmp_path):
-    assert ended_by(os.killpg, signal.SIGINT, tmp_path) == "interrupted\n"
+    assert end_by_signal(os.killpg, signal.SIGINT, tmp_path) == "interrupted\n"
 
 
 def _call(shared, function, *arguments):
@@ -202,13 +218,19 @@ def _die(_):
 
 def test_calls_run_in_processes_that_end():
     with worker_processes(2, _call, 40) as workers:
-        results = [
-            future.result(timeout=60)
-            for future in [workers.submit(_sum, value) for value in (1, 2)]
-        ]
-    assert [value for _, value in results] == [41, 42]
-    assert os.getpid() not in [process for process, _ in results]
-    assert all(has_ended(process, within_secs=10) for process, _ in results)
+        first_future = workers.submit(_sum, 1)
+        second_future = workers.submit(_sum, 2)
+        first_process, first_sum = first_future.result(timeout=60)
+        second_process, second_sum = second_future.result(timeout=60)
+    assert first_sum == 41
+    assert second_sum == 42
+    assert os.getpid() not in (first_process, second_process)
+    assert has_ended(first_process, within_secs=10)
+    assert has_ended(second_process, within_secs=10)
+
+
+def submit_calls(workers, call) -> list:
+    return [workers.submit(call, bytes(1_000_000)) for _ in range(8)]
 
 
 @pytest.mark.parametrize("call", [_endless, _sleep])
@@ -216,7 +238,7 @@ def test_workers_that_write_or_have_much_to_read_end_at_once(call):
     """The kill comes in the middle of results, and of arguments that nobody reads."""
     start_secs = time.monotonic()
     with pytest.raises(TimeoutError), worker_processes(2, _call, 1) as workers:
-        [workers.submit(call, bytes(1_000_000)) for _ in range(8)][-1].result(timeout=1.5)
+        submit_calls(workers, call)[-1].result(timeout=1.5)
     assert time.monotonic() - start_secs < 60
     assert not multiprocessing.active_children()
 
@@ -226,7 +248,8 @@ def test_an_error_of_a_call_is_raised_here_and_says_where_it_was():
         with pytest.raises(InputError, match="no such thing") as raised:
             workers.submit(_fail).result(timeout=60)
         assert "in _fail" in raised.value.__notes__[0]
-        assert workers.submit(_sum, 1).result(timeout=60)[1] == 2, "the worker goes on"
+        _, result = workers.submit(_sum, 1).result(timeout=60)
+        assert result == 2, "the worker continues"
 
 
 def test_a_killed_worker_is_said():

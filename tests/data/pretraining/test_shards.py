@@ -15,8 +15,7 @@ import time
 
 import pytest
 
-from examples.quickstart_corpus import documents as documents_of
-from examples.quickstart_corpus import help_texts
+from examples import quickstart_corpus
 from official_bert.commands import create_pretraining_data
 from official_bert.data.pretraining import one_shard, shards
 from official_bert.data.records.framing import read_examples
@@ -31,25 +30,31 @@ SCRIPT = "create_pretraining_data.py"
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> str:
-    found = documents_of(help_texts())
+    documents = quickstart_corpus.documents(quickstart_corpus.help_texts())
+    document_texts = ["\n".join(document) + "\n" for document in documents]
     path = tmp_path_factory.mktemp("corpus") / "topics.txt"
-    path.write_text("\n".join("\n".join(document) + "\n" for document in found), encoding="utf-8")
+    path.write_text("\n".join(document_texts), encoding="utf-8")
     return str(path)
 
 
-def flags_of(corpus, folder: pathlib.Path, **changes) -> dict:
-    return {
-        "generator": "sharded", "input_file": corpus, "output_file": folder / "out",
-        "vocab_file": recording("uncased_vocab.txt"), "max_seq_length": 64, "max_predictions_per_seq": 10,
-        "dupe_factor": 3, "num_shards": 7,
-    } | changes  # fmt: skip
+def make_flags(corpus, folder: pathlib.Path, **changes) -> dict:
+    flags = {
+        "generator": "sharded",
+        "input_file": corpus,
+        "output_file": folder / "out",
+        "vocab_file": str(recording("uncased_vocab.txt")),
+        "max_seq_length": 64,
+        "max_predictions_per_seq": 10,
+        "dupe_factor": 3,
+        "num_shards": 7,
+    }
+    return flags | changes
 
 
 def make(corpus, folder: pathlib.Path, **changes):
-    flags = flags_of([corpus], folder, output_file=[str(folder / "out")]) | changes
-    create_pretraining_data.run(
-        PretrainingDataOptions(**flags | {"vocab_file": str(flags["vocab_file"])})
-    )
+    flags = make_flags([corpus], folder, output_file=[str(folder / "out")])
+    options = PretrainingDataOptions(**flags | changes)
+    create_pretraining_data.run(options)
 
 
 def hashes(folder: pathlib.Path) -> dict[str, str]:
@@ -63,12 +68,10 @@ def whole(corpus, tmp_path_factory) -> dict[str, str]:
     """The files of one process."""
     folder = tmp_path_factory.mktemp("whole")
     make(corpus, folder)
-    found = hashes(folder)
-    assert list(found) == [
-        *(f"out-{number:05}-of-00007" for number in range(7)),
-        "out.manifest.json",
-    ]
-    return found
+    file_hashes = hashes(folder)
+    shard_names = [f"out-{number:05}-of-00007" for number in range(7)]
+    assert list(file_hashes) == [*shard_names, "out.manifest.json"]
+    return file_hashes
 
 
 @pytest.mark.parametrize("num_workers", [2, *in_test_long(5)])
@@ -78,7 +81,7 @@ def test_the_files_do_not_depend_on_the_processes(corpus, whole, tmp_path, num_w
     (poison / "__init__.py").write_text("raise SystemExit('imported TensorFlow')")
     folder = tmp_path / "made"
     folder.mkdir()
-    flags = flag_list(**flags_of(corpus, folder, num_workers=num_workers))
+    flags = flag_list(**make_flags(corpus, folder, num_workers=num_workers))
     log = run_interpreter(ROOT / SCRIPT, *flags, PYTHONPATH=f"{poison.parent}:{ROOT}").stderr
     assert hashes(folder) == whole
     manifest = json.loads((folder / "out.manifest.json").read_text())
@@ -102,10 +105,9 @@ def test_the_manifest_says_what_is_there(corpus, tmp_path):
         assert shard["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
         assert shard["records"] == sum(1 for _ in read_examples(str(path)))
         num_records += shard["records"]
+    num_documents = sum(shard["documents"] for shard in manifest["shards"])
     assert manifest["counts"]["records"] == num_records
-    assert manifest["counts"]["documents"] == sum(
-        shard["documents"] for shard in manifest["shards"]
-    )
+    assert manifest["counts"]["documents"] == num_documents
     assert manifest["shares"]["predictions_masked"] == pytest.approx(0.8, abs=0.02)
 
 
@@ -128,7 +130,7 @@ def wait_for_shards(process, work: pathlib.Path, count: int):
 
 @pytest.mark.parametrize("num_finished", [2, *in_test_long(0, 4)])
 def test_a_killed_run_goes_on_with_the_same_files(corpus, long_run, tmp_path, num_finished):
-    flags = flag_list(**flags_of(corpus, tmp_path, num_workers=2, dupe_factor=60))
+    flags = flag_list(**make_flags(corpus, tmp_path, num_workers=2, dupe_factor=60))
     process = subprocess.Popen(
         [sys.executable, str(ROOT / SCRIPT), *flags], cwd=ROOT, stderr=subprocess.DEVNULL
     )
@@ -136,31 +138,37 @@ def test_a_killed_run_goes_on_with_the_same_files(corpus, long_run, tmp_path, nu
     wait_for_shards(process, work, num_finished)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert [path.name for path in tmp_path.iterdir()] == [work.name]  # nothing under a final name
-    assert len(finished := list(work.glob("?????.json"))) >= num_finished
+    # Nothing has its final name.
+    assert [path.name for path in tmp_path.iterdir()] == [work.name]
+    finished_shards = list(work.glob("?????.json"))
+    assert len(finished_shards) >= num_finished
     log = run_script(SCRIPT, *flags).stderr
-    found = re.search(r"kept (\d+) finished shards", log)
-    num_kept = int(found[1]) if found else 0
-    assert num_kept >= len(finished)  # a process of the killed run may finish another shard
+    match = re.search(r"kept (\d+) finished shards", log)
+    num_kept = int(match[1]) if match else 0
+    # A process of the killed run may finish another shard.
+    assert num_kept >= len(finished_shards)
     assert hashes(tmp_path) == long_run
 
 
 def test_a_terminated_run_leaves_its_finished_shards_and_says_so(corpus, tmp_path):
-    flags = flag_list(**flags_of(corpus, tmp_path))
+    flags = flag_list(**make_flags(corpus, tmp_path))
     process = subprocess.Popen(
         [sys.executable, str(ROOT / SCRIPT), *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
     work = tmp_path / ".out.sharded"
     wait_for_shards(process, work, 1)
     process.terminate()
-    assert "terminated" in (sentence := process.communicate(timeout=60)[1].splitlines()[-1])
+    _, errors = process.communicate(timeout=60)
+    sentence = errors.splitlines()[-1]
+    assert "terminated" in sentence
     assert "the same command keeps the shards that are finished" in sentence
     assert process.returncode == 128 + signal.SIGTERM
-    assert [path.name for path in tmp_path.iterdir()] == [".out.sharded"]
-    left = sorted(path.name for path in work.iterdir())
-    assert left == sorted(
-        name for k in range(len(left) // 2) for name in (f"{k:05}.json", f"{k:05}.records")
-    )
+    assert [path.name for path in tmp_path.iterdir()] == [work.name]
+    names = sorted(path.name for path in work.iterdir())
+    expected_names = []
+    for number in range(len(names) // 2):
+        expected_names += [f"{number:05}.json", f"{number:05}.records"]
+    assert names == expected_names
 
 
 class Stop(Exception):
@@ -170,23 +178,24 @@ class Stop(Exception):
 def stopped_run(corpus, folder, monkeypatch, after: int, **changes):
     """Runs in this process until some shards are made, and stops."""
     with pytest.raises(Stop):
-        made_by(corpus, folder, monkeypatch, after, **changes)
+        make_remaining(corpus, folder, monkeypatch, after, **changes)
 
 
-def made_by(corpus, folder, monkeypatch, most: int = 99, **changes) -> list[int]:
-    """The numbers of the shards that the next run makes anew, of which it may make so many."""
-    make_shard, made = one_shard.make_shard, []
+def make_remaining(corpus, folder, monkeypatch, most: int = 99, **changes) -> list[int]:
+    """The numbers of the shards that the next run makes again, of which it may make so many."""
+    make_shard = one_shard.make_shard
+    numbers = []
 
     def counted(number, *arguments):
-        if len(made) == most:
+        if len(numbers) == most:
             raise Stop
-        made.append(number)
+        numbers.append(number)
         return make_shard(number, *arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(shards, "make_shard", counted)
         make(corpus, folder, **changes)
-    return made
+    return numbers
 
 
 def test_resume_keeps_what_is_whole_and_what_the_run_would_make_again(
@@ -194,7 +203,7 @@ def test_resume_keeps_what_is_whole_and_what_the_run_would_make_again(
 ):
     work = tmp_path / ".out.sharded"
     stopped_run(corpus, tmp_path, monkeypatch, after=3)
-    assert made_by(corpus, tmp_path, monkeypatch) == [3, 4, 5, 6]
+    assert make_remaining(corpus, tmp_path, monkeypatch) == [3, 4, 5, 6]
     assert hashes(tmp_path) == whole
 
     stopped_run(corpus, tmp_path, monkeypatch, after=3)
@@ -203,26 +212,26 @@ def test_resume_keeps_what_is_whole_and_what_the_run_would_make_again(
     (work / "00002.records").unlink()
     (tmp_path / "out-00002-of-00007").unlink()
     # 1 is whole under its final name.
-    assert made_by(corpus, tmp_path, monkeypatch) == [2, 3, 4, 5, 6]
+    assert make_remaining(corpus, tmp_path, monkeypatch) == [2, 3, 4, 5, 6]
     assert hashes(tmp_path) == whole
 
     stopped_run(corpus, tmp_path, monkeypatch, after=3)
-    assert {name: digest for name, digest in hashes(tmp_path).items() if name in whole} == whole, (
-        "until all are made"
-    )
-    assert made_by(corpus, tmp_path, monkeypatch, random_seed=2) == list(range(7))
+    file_hashes = hashes(tmp_path)
+    final_hashes = {name: digest for name, digest in file_hashes.items() if name in whole}
+    assert final_hashes == whole, "until all are made"
+    assert make_remaining(corpus, tmp_path, monkeypatch, random_seed=2) == list(range(7))
     assert hashes(tmp_path) != whole
-    (tmp_path / "other.txt").write_text(
-        "Another sentence.\n" + pathlib.Path(corpus).read_text().split("\n", 1)[1]
-    )
+    other_corpus = tmp_path / "other.txt"
+    _, later_lines = pathlib.Path(corpus).read_text().split("\n", 1)
+    other_corpus.write_text("Another sentence.\n" + later_lines)
     stopped_run(corpus, tmp_path, monkeypatch, after=6, random_seed=3)
-    assert made_by(str(tmp_path / "other.txt"), tmp_path, monkeypatch, random_seed=3) == [0, 6], (
-        "those that differ"
-    )
+    numbers = make_remaining(str(other_corpus), tmp_path, monkeypatch, random_seed=3)
+    assert numbers == [0, 6], "those that differ"
 
 
 def test_resume_after_a_kill_among_the_renames(corpus, whole, tmp_path, monkeypatch):
-    rename, renamed = shards.files.rename, []
+    rename = shards.files.rename
+    renamed = []
 
     def stops(source, target):
         if str(target).endswith("-of-00007"):
@@ -231,21 +240,24 @@ def test_resume_after_a_kill_among_the_renames(corpus, whole, tmp_path, monkeypa
             renamed.append(target)
         rename(source, target)
 
-    (tmp_path / "out.manifest.json").write_text("{}")  # of other records, which the renames replace
+    # The manifest of other records, which the renames replace.
+    manifest_file = tmp_path / "out.manifest.json"
+    manifest_file.write_text("{}")
     with monkeypatch.context() as patch:
         patch.setattr(shards.files, "rename", stops)
         with pytest.raises(Stop):
             make(corpus, tmp_path)
-    assert not (tmp_path / "out.manifest.json").exists()
-    assert made_by(corpus, tmp_path, monkeypatch) == []
+    assert not manifest_file.exists()
+    assert make_remaining(corpus, tmp_path, monkeypatch) == []
     assert hashes(tmp_path) == whole
 
 
 def test_fewer_documents_than_shards(tmp_path):
-    text, vocab = toy.write_text(tmp_path), toy.write_vocabulary(tmp_path)
+    text = toy.write_text(tmp_path)
+    vocab = toy.write_vocabulary(tmp_path)
     folder = tmp_path / "made"
     folder.mkdir()
-    flags = flags_of(text, folder, vocab_file=vocab, num_shards=5, max_seq_length=24)
+    flags = make_flags(text, folder, vocab_file=vocab, num_shards=5, max_seq_length=24)
     ended = end_of(SCRIPT, *flag_list(**flags))
     assert ended.status == 0
     assert "3 of 5 shards have one document" in ended.log
@@ -255,29 +267,41 @@ def test_fewer_documents_than_shards(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("num_bytes", "expected"), [(0, 1), (6 << 20, 6), (24 << 20, 16), (13 << 30, 416)]
+    ("num_bytes", "expected"),
+    [
+        pytest.param(0, 1, id="empty"),
+        pytest.param(6 << 20, 6, id="6 MiB"),
+        pytest.param(24 << 20, 16, id="24 MiB"),
+        pytest.param(13 << 30, 416, id="13 GiB"),
+    ],
 )
 def test_the_number_of_shards_goes_by_the_size_of_the_text(tmp_path, num_bytes, expected):
-    text, packed = tmp_path / "text", tmp_path / "packed"
-    text.touch()
-    packed.write_bytes(gzip.compress(bytes(3 << 20)) + gzip.compress(b"another member"))
-    assert shards.default_num_shards([(str(text), num_bytes)]) == expected
-    assert (
-        shards.default_num_shards([(str(text), 6 << 20), (str(packed), packed.stat().st_size)]) == 9
-    )
+    text_file = tmp_path / "text"
+    text_file.touch()
+    assert shards.default_num_shards([(str(text_file), num_bytes)]) == expected
+
+    gzip_file = tmp_path / "packed"
+    zeros = gzip.compress(bytes(3 << 20))
+    gzip_file.write_bytes(zeros + gzip.compress(b"another member"))
+    sizes = [
+        (str(text_file), 6 << 20),
+        (str(gzip_file), gzip_file.stat().st_size),
+    ]
+    assert shards.default_num_shards(sizes) == 9
 
 
 @pytest.mark.parametrize("report", ["", "{", "[]", "{}", "\xff", '{"key": 1}'])
 def test_a_shard_with_a_corrupt_report_is_made_anew(corpus, whole, tmp_path, monkeypatch, report):
     stopped_run(corpus, tmp_path, monkeypatch, after=3)
     (tmp_path / ".out.sharded" / "00001.json").write_text(report, "latin-1")
-    assert made_by(corpus, tmp_path, monkeypatch) == [1, 3, 4, 5, 6]
+    assert make_remaining(corpus, tmp_path, monkeypatch) == [1, 3, 4, 5, 6]
     assert hashes(tmp_path) == whole
 
 
 def test_the_folder_is_not_listed_for_each_shard(corpus, tmp_path, monkeypatch):
     """Which takes the square of their number."""
-    listed, scandir = [], os.scandir
+    listed = []
+    scandir = os.scandir
 
     def counted(*arguments):
         listed.append(arguments)
@@ -286,52 +310,79 @@ def test_the_folder_is_not_listed_for_each_shard(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "scandir", counted)
     counts = []
     for num_shards in (2, 9):
-        make(
-            corpus, tmp_path, num_shards=num_shards, output_file=[f"{tmp_path}/out-of-{num_shards}"]
-        )
+        output_file = f"{tmp_path}/out-of-{num_shards}"
+        make(corpus, tmp_path, num_shards=num_shards, output_file=[output_file])
         counts.append(len(listed))
     assert counts[1] == 2 * counts[0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (
-            {"output_file": "{0}/a,{0}/b"},
-            "--output_file={0}/a,{0}/b: --generator=sharded names its files itself",
-        ),
-        ({"output_file": "{0}"}, "{0}: is a folder; give the beginning of the names"),
-        ({"output_file": "gs://bucket/out"}, "--generator=sharded needs a folder of this machine"),
-        (
-            {"output_file": "{0}/old"},
-            "{0}/old-00000-of-00099: is a shard of a run with another number",
-        ),
-        (
-            {"output_file": "{0}/out", "input_file": "{0}/out-00000-of-00007"},
-            "is also an input of this run",
-        ),
-        (
-            {"input_file": "{0}/blank"},
-            "--input_file: no text in {0}/blank; give files with one sentence a line",
-        ),
-        (
-            {"vocab_file": "{0}/blank"},
-            "--vocab_file: the vocabulary lacks [CLS], [SEP], [MASK], [UNK]",
-        ),
-        ({"num_shards": 0}, "--num_shards=0: must be at least 1, and at most 99999"),
-        ({"generator": "exact"}, "--num_shards: --generator=exact makes the original's files"),
-        ({"mask_rates": "0.7,0.4"}, "--mask_rates=0.7,0.4: must be two numbers"),
-        (
-            {"ngram_masking": 3},
-            "--ngram_masking=3: masks spans of whole words; add --do_whole_word_mask",
-        ),
-    ],
-)
+BAD_INPUTS = [
+    pytest.param(
+        {"output_file": "{0}/a,{0}/b"},
+        "--output_file={0}/a,{0}/b: --generator=sharded names its files itself",
+        id="several outputs",
+    ),
+    pytest.param(
+        {"output_file": "{0}"},
+        "{0}: is a folder; give the beginning of the names",
+        id="folder as output",
+    ),
+    pytest.param(
+        {"output_file": "gs://bucket/out"},
+        "--generator=sharded needs a folder of this machine",
+        id="remote output",
+    ),
+    pytest.param(
+        {"output_file": "{0}/old"},
+        "{0}/old-00000-of-00099: is a shard of a run with another number",
+        id="shards of another run",
+    ),
+    pytest.param(
+        {"output_file": "{0}/out", "input_file": "{0}/out-00000-of-00007"},
+        "is also an input of this run",
+        id="input is an output",
+    ),
+    pytest.param(
+        {"input_file": "{0}/blank"},
+        "--input_file: no text in {0}/blank; give files with one sentence a line",
+        id="no text",
+    ),
+    pytest.param(
+        {"vocab_file": "{0}/blank"},
+        "--vocab_file: the vocabulary lacks [CLS], [SEP], [MASK], [UNK]",
+        id="incomplete vocabulary",
+    ),
+    pytest.param(
+        {"num_shards": 0},
+        "--num_shards=0: must be at least 1, and at most 99999",
+        id="no shards",
+    ),
+    pytest.param(
+        {"generator": "exact"},
+        "--num_shards: --generator=exact makes the original's files",
+        id="flag of another generator",
+    ),
+    pytest.param(
+        {"mask_rates": "0.7,0.4"},
+        "--mask_rates=0.7,0.4: must be two numbers",
+        id="mask rates above 1",
+    ),
+    pytest.param(
+        {"ngram_masking": 3},
+        "--ngram_masking=3: masks spans of whole words; add --do_whole_word_mask",
+        id="spans without whole words",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), BAD_INPUTS)
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, changes, sentence):
-    for name, content in (("blank", "\n\n\x01\n"), ("old-00000-of-00099", "")):
-        (tmp_path / name).write_text(content)
+    (tmp_path / "blank").write_text("\n\n\x01\n")
+    (tmp_path / "old-00000-of-00099").write_text("")
     (tmp_path / "out-00000-of-00007").write_text(toy.TEXT)
-    flags = flags_of(toy.write_text(tmp_path), tmp_path, vocab_file=toy.write_vocabulary(tmp_path))
+    flags = make_flags(
+        toy.write_text(tmp_path), tmp_path, vocab_file=toy.write_vocabulary(tmp_path)
+    )
     flags |= {
         name: value.format(tmp_path) if isinstance(value, str) else value
         for name, value in changes.items()
