@@ -110,7 +110,9 @@ def test_a_metric_that_is_equal_for_all_models_is_refused(texts, labels, kind, s
 def test_negatives_that_are_positives_are_counted(caplog):
     examples = make_examples("abc", "abb", "aba")
     evaluation.prepare(examples, all_texts(examples), "triplets")
-    assert "2 triplets have a negative that is their anchor or positive" in caplog.text
+    assert (
+        "2 triplets count as wrong: their negative is also their anchor or positive" in caplog.text
+    )
 
 
 def test_equal_vectors_are_warned_of(caplog):
