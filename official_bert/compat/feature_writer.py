@@ -5,6 +5,8 @@ They make windows of contexts, TFRecord files of windows, and files of answers.
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -98,10 +100,15 @@ class FeatureWriter:
     def __enter__(self):
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: Any):
         return self._stack.__exit__(*error)
 
-    def _write_rest(self, error_type, error, traceback):
+    def _write_rest(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ):
         if error_type is None and self._waiting:
             self._write()
 

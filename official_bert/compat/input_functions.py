@@ -42,7 +42,7 @@ def record_input_fn(
     length is 1.
     """
 
-    def input_fn(params):
+    def input_fn(params: Mapping):
         import tensorflow as tf
 
         spec = {
@@ -52,7 +52,7 @@ def record_input_fn(
             for name, length, dtype in features
         }
 
-        def parse(serialized):
+        def parse(serialized: tf.Tensor):
             parsed = tf.io.parse_example(serialized, spec)
             return {name: tf.cast(parsed[name], dtype) for name, _, dtype in features}
 
@@ -106,7 +106,7 @@ def input_fn_builder(
     is_regression = targets.dtype.kind == "f"
     columns["label_ids"] = targets.astype(np.float32 if is_regression else np.int32)
 
-    def input_fn(params):
+    def input_fn(params: Mapping):
         import tensorflow as tf
 
         dataset = tf.data.Dataset.from_tensor_slices(columns)

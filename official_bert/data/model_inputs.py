@@ -4,7 +4,7 @@ examples.
 
 import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from absl import logging
@@ -121,8 +121,20 @@ def model_input(
     return ModelInput(tokens, [0] * num_first + [1] * (len(tokens) - num_first))
 
 
+class IdEncoder(Protocol):
+    """What `model_input_ids` needs of a tokenizer.
+
+    Attributes:
+        vocab: id of each piece.
+    """
+
+    vocab: dict[str, int]
+
+    def encode(self, text: str) -> list[int]: ...
+
+
 def model_input_ids(
-    tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int
+    tokenizer: IdEncoder, text_a: str, text_b: str | None, max_seq_length: int
 ) -> tuple[list[int], int]:
     """Returns the ids of `model_input`'s tokens and the number of tokens in segment 0, without
     making token strings.

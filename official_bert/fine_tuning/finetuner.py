@@ -1,11 +1,9 @@
 """A task and its model for training, evaluation and prediction, the parts that run.py combines."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -197,7 +195,7 @@ class Finetuner:
             self._best.restore()
         self._plugin.finish(trainer)
 
-    def _warn_if_not_learning(self, objective, encoded: EncodedSet):
+    def _warn_if_not_learning(self, objective: Any, encoded: EncodedSet):
         """Warns if the training ends no better than a model that gives every example the same
         output.
         """

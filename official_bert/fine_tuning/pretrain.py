@@ -24,7 +24,11 @@ from official_bert.options.former_flags import is_former_ramp, upgrade_flags
 from official_bert.options.training import EACH_PASS_ORDERS, WORKER_ORDERS, PretrainingOptions
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles
-from official_bert.tasks.pretraining.objective import perplexity
+from official_bert.tasks.pretraining.objective import (
+    LeftToRightObjective,
+    PretrainingObjective,
+    perplexity,
+)
 from official_bert.tasks.pretraining.task import PretrainingTask, RecordSet
 from official_bert.tokenization import FullTokenizer, load_vocab
 from official_bert.tokenizer_config import TokenizerConfig
@@ -356,7 +360,12 @@ def _evaluate(
     )
 
 
-def _sum_all_records(strategy, objective, dataset, num_records: int) -> loop.Sums:
+def _sum_all_records(
+    strategy: tf.distribute.Strategy,
+    objective: PretrainingObjective | LeftToRightObjective,
+    dataset: tf.data.Dataset,
+    num_records: int,
+) -> loop.Sums:
     """Sums the objective's values over every record once.
 
     The replicas share the full batches. A smaller last batch may not divide among them, so one

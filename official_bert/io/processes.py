@@ -143,7 +143,7 @@ class Processes:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any):
         self.end()
 
     def start(

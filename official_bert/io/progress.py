@@ -122,7 +122,7 @@ class _UpdatedLine(std_logging.Filter):
         return True
 
     @staticmethod
-    def _write(text: str):
+    def _write(text: str) -> None:
         stream = logging.get_absl_handler().python_handler.stream
         stream.write(text)
         stream.flush()

@@ -231,7 +231,7 @@ class BertModel(ConfiguredModel):
         use_one_hot_embeddings: bool = False,
         name: str = "bert",
         recompute_layers: bool = False,
-        **others,
+        **others: Any,
     ):
         """Builds the model and draws its weights.
 

@@ -142,7 +142,7 @@ class ConfiguredModel(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config: dict, custom_objects: dict | None = None):
+    def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
         """Makes the model that `get_config` described, with new weights."""
         arguments = dict(config)
         frozen = arguments.pop("frozen_layers", ())

@@ -9,6 +9,7 @@ N rows
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -114,8 +115,8 @@ def _region(function: Callable) -> Callable:
 
     forward = _compiled(function)
 
-    def forward_with_gradient(*arguments):
-        def gradient(upstream):
+    def forward_with_gradient(*arguments: Any):
+        def gradient(upstream: tf.Tensor):
             return backward(arguments, upstream)
 
         return forward(*arguments), gradient
@@ -138,8 +139,8 @@ def activated(activation: Callable | None) -> Callable:
     # TensorFlow adds a bias without an activation within the product before.
     column_sums = _compiled(lambda x: tf.reduce_sum(_float32(x), axis=0))
 
-    def add_bias(x, bias):
-        def gradient(upstream):
+    def add_bias(x: tf.Tensor, bias: tf.Tensor):
+        def gradient(upstream: tf.Tensor):
             return upstream, column_sums(upstream)
 
         return tf.nn.bias_add(x, _bfloat16(bias)), gradient
@@ -192,7 +193,7 @@ def attention_weights(
     """
     probabilities, weights = _softmax(scores, bias, keep, rate)
 
-    def gradient(upstream):
+    def gradient(upstream: tf.Tensor):
         return _softmax_gradient(probabilities, weights, upstream, rate), None, None, None
 
     return weights, gradient

@@ -151,7 +151,7 @@ def _recomputed(layer: EncoderLayer) -> Callable:
     It returns None instead of the attention probabilities.
     """
 
-    def apply(x, _, bias, dropout_seed):
+    def apply(x: Tensor, _: Any, bias: Tensor, dropout_seed: Tensor | None):
         # `x` is the only argument that needs a gradient.
         return keras.remat(lambda x: layer(x, x, bias, dropout_seed)[0])(x), None
 

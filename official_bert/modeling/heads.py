@@ -142,7 +142,7 @@ class HeadedModel(ConfiguredModel):
         features: Any = None,
         training: bool | None = None,
         dropout_seed: Any = None,
-        **keywords,
+        **keywords: Any,
     ) -> Any:
         """Checks the features and computes the outputs that `call` describes.
 

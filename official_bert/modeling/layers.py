@@ -45,7 +45,7 @@ def gelu(x: Tensor) -> Any:
     slope = math.sqrt(2.0 / math.pi)
     gate = 0.5 + 0.5 * ops.tanh(x * (slope + (0.044715 * slope) * x * x))
 
-    def gradient(upstream):
+    def gradient(upstream: Tensor):
         inner_slope = 2.0 * slope + (6.0 * 0.044715 * slope) * x * x
         return upstream * (gate + gate * (1.0 - gate) * x * inner_slope)
 

@@ -59,7 +59,7 @@ def _cross_entropy(logits: Tensor, labels: Tensor):
     log_total = largest_logit - ops.log(largest_probability)
     column = labels[:, None]
 
-    def gradient(upstream):
+    def gradient(upstream: Tensor):
         num_rows = ops.shape(labels)[0]
         rows = ops.arange(num_rows, dtype=labels.dtype)
         label_places = ops.stack([rows, labels], axis=1)

@@ -12,7 +12,7 @@ N predictions   H hidden size   V vocabulary
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -71,7 +71,7 @@ def score_words(
     """
 
     @tf.custom_gradient
-    def score(x, table, bias):
+    def score(x: tf.Tensor, table: tf.Tensor, bias: tf.Tensor):
         return _score(x, table, bias, labels, block_size)
 
     # A custom gradient is for tensors: a variable would be no argument of it.
@@ -119,7 +119,7 @@ def _score(
     total = others + tf.exp(label_logits - shift)
     losses = tf.math.log(total) + shift - label_logits
 
-    def gradient(upstream, _):
+    def gradient(upstream: tf.Tensor, _: Any):
         # The gradient of the logits is softmax * upstream, minus upstream at the label.
         rate = upstream / total
         label_gradient = -others * rate

@@ -99,7 +99,7 @@ def compiled_by_xla(function: Callable) -> Callable:
     compiled = tf.function(function, jit_compile=True, autograph=False)
 
     @functools.wraps(function)
-    def call(*arguments):
+    def call(*arguments: Any):
         return compiled(*arguments) if has_xla() else function(*arguments)
 
     return call
@@ -425,7 +425,7 @@ _new_values = compiled_by_xla(_group_updated)
 
 @compiled_by_xla
 def _assign_new_values(
-    rules: Sequence[Callable], variables: Sequence[Sequence[tf.Variable]], *arguments
+    rules: Sequence[Callable], variables: Sequence[Sequence[tf.Variable]], *arguments: Any
 ):
     """Updates each weight and its slots in place.
 

@@ -29,7 +29,7 @@ def keras_optimizer(
     num_warmup_steps: int = 0,
     weight_decay_rate: float = 0.01,
     lr_schedule: str = "linear",
-    **arguments,
+    **arguments: Any,
 ) -> "KerasAdamWeightDecay":
     """Returns the optimizer that the scripts train with, for `model.compile(optimizer=...)`.
 
@@ -98,7 +98,7 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
         exclude_from_weight_decay: Iterable[str] = EXCLUDED_FROM_DECAY,
         global_clipnorm: float | None = CLIP_NORM,
         name: str = "adam_weight_decay",
-        **arguments,
+        **arguments: Any,
     ):
         """Makes an optimizer without variables; Keras builds it.
 

@@ -5,6 +5,7 @@ the same form.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -27,7 +28,11 @@ class LambOptimizer(AdamWeightDecayOptimizer):
     """
 
     def __init__(
-        self, *arguments, name: str = "LambOptimizer", bias_correction: bool = True, **others
+        self,
+        *arguments: Any,
+        name: str = "LambOptimizer",
+        bias_correction: bool = True,
+        **others: Any,
     ):
         """Makes an optimizer without variables; the arguments are those of
         AdamWeightDecayOptimizer.

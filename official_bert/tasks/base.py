@@ -26,7 +26,11 @@ from official_bert.tasks.settings import TaskSettings
 from official_bert.tokenization import FullTokenizer
 
 if TYPE_CHECKING:
+    import keras
+
     from official_bert.config import BertConfig
+    from official_bert.graph_text.text_reader import TextReader
+    from official_bert.modeling.layers import Tensor
 
 ORIGINAL_BUFFER_SIZE = 100  # the size of the original's shuffle buffer, in examples
 
@@ -84,7 +88,9 @@ class OptionalMembers:
     predicts_without_model: bool = False
     learns_from_labels_alone: bool = True
 
-    def further_signatures(self, model, reader=None) -> dict[str, Callable[[dict], dict]]:
+    def further_signatures(
+        self, model: keras.Model, reader: TextReader | None = None
+    ) -> dict[str, Callable[[dict], dict]]:
         """Returns further signatures of an export, by name, as functions to a dict of [B, ...].
 
         Those of an export of tensors read the encoder's features and `masked_lm_positions`,
@@ -109,7 +115,7 @@ class OptionalMembers:
         """
         return outputs
 
-    def calibrate(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]):
+    def calibrate(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> None:
         """Fits what --calibrate fits on a set with labels; then `settings` has it, and
         probabilities follow it.
         """
@@ -117,7 +123,7 @@ class OptionalMembers:
 
     def report(
         self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""
-    ):
+    ) -> None:
         """Logs and writes what an evaluation shows beside the metrics, such as a confusion matrix.
 
         The arguments are those of `write_predictions`, of a set with labels.
@@ -179,7 +185,7 @@ class ServedTask(OptionalMembers, abc.ABC):
         return self
 
     @abc.abstractmethod
-    def build_model(self, config: BertConfig, **arguments):
+    def build_model(self, config: BertConfig, **arguments: Any) -> keras.Model:
         """Returns a Keras model with initial weights: model(features, training, dropout_seed) ->
         its outputs.
 
@@ -189,14 +195,14 @@ class ServedTask(OptionalMembers, abc.ABC):
         """
 
     @abc.abstractmethod
-    def serving_outputs(self, model, features: dict) -> dict:
+    def serving_outputs(self, model: keras.Model, features: dict) -> dict:
         """Returns the outputs of an export of tensors: a dict of tensors [B, ...], which may
         contain strings.
 
         `features` are the three encoder features, int32[B, S] each, without labels.
         """
 
-    def serving_text(self, model, texts: dict, reader) -> dict:
+    def serving_text(self, model: keras.Model, texts: dict, reader: TextReader) -> dict:
         """Returns the outputs of an export of text: a dict of tensors [B, ...].
 
         `texts` are string tensors by name, as in `text_inputs`; `reader` is a TextReader of
@@ -263,7 +269,7 @@ class TrainableTask(ServedTask):
         """
 
     @abc.abstractmethod
-    def objective(self, model) -> Any:
+    def objective(self, model: keras.Model) -> Any:
         """Returns the objective of the training, an `Objective` of training/step.py; see
         `TaskObjective`.
         """
@@ -279,7 +285,7 @@ class Task(TrainableTask):
     main_metric: str
 
     @abc.abstractmethod
-    def outputs(self, model, features: dict) -> dict:
+    def outputs(self, model: keras.Model, features: dict) -> dict:
         """Returns the outputs that an evaluation or a prediction keeps of each example: a dict of
         [B, ...].
 
@@ -316,7 +322,7 @@ class TaskObjective:
     tensorboard_only = ()
     reads_padding = False
 
-    def __init__(self, model, losses: Callable, weights: Callable):
+    def __init__(self, model: keras.Model, losses: Callable, weights: Callable):
         """Combines a model with a task's losses, (model, features) -> float32[N], and weights,
         features -> float32[N].
 
@@ -343,7 +349,7 @@ class TaskObjective:
 
         return {"weight": ops.sum(self._weights(features))}
 
-    def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
+    def loss(self, features: dict, totals: dict, dropout_seed: Tensor | None) -> tuple:
         """Returns this replica's share of the loss, float32[], and the sums for the progress
         line.
         """

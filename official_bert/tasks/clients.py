@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from official_bert.data.model_inputs import ModelInputs, model_input_ids
+from official_bert.data.model_inputs import IdEncoder, ModelInputs, model_input_ids
 from official_bert.features import EncodedSet
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
@@ -73,7 +73,7 @@ class Client(Protocol):
     num_required: int
     method: ClassVar[str]
 
-    def check(self, texts: Texts):
+    def check(self, texts: Texts) -> None:
         """Validates a request; raises InputError if the model cannot answer it."""
         ...
 
@@ -116,7 +116,7 @@ class TextClient:
         """Returns the answer as it is, for clients without a `method`."""
         return answer
 
-    def check(self, texts: Texts):
+    def check(self, texts: Texts) -> None:
         fewest, most = self.num_required, len(self.columns)
         if not fewest <= len(texts) <= most:
             num_texts = str(most) if fewest == most else f"{fewest} or {most}"
@@ -156,7 +156,7 @@ class TextClient:
         return {name: plain(value) for name, value in row.items()}
 
 
-def num_tokens(tokenizer, texts: Texts) -> int:
+def num_tokens(tokenizer: IdEncoder, texts: Texts) -> int:
     """Returns the number of tokens of a text or a pair, special ones included, before anything
     is cut.
     """
@@ -164,7 +164,9 @@ def num_tokens(tokenizer, texts: Texts) -> int:
     return first + second + (3 if second else 2)
 
 
-def pair_encoder(tokenizer, max_seq_length: int) -> Callable[[Texts], tuple[list[int], int]]:
+def pair_encoder(
+    tokenizer: IdEncoder, max_seq_length: int
+) -> Callable[[Texts], tuple[list[int], int]]:
     """Returns a function from one or two texts to their ids and the number of ids in segment 0."""
 
     def encode(texts: Texts) -> tuple[list[int], int]:

@@ -67,7 +67,7 @@ def scores(logits: np.ndarray, targets: np.ndarray, temperature: float) -> dict[
 
 def write_reliability(
     folder: str, suffix: str, logits: np.ndarray, targets: np.ndarray, temperature: float
-):
+) -> None:
     """Writes a reliability diagram as a table: a line for each bin, before and after the
     calibration.
     """

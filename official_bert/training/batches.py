@@ -8,6 +8,7 @@ always that of the updates made.
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -130,7 +131,7 @@ class _OnHost(Trackable):
             tensors = self._iterator._serialize_to_tensors()
         return {name: tf.identity(tensor) for name, tensor in tensors.items()}
 
-    def _restore_from_tensors(self, tensors):
+    def _restore_from_tensors(self, tensors: dict[str, tf.Tensor]):
         with tf.device(self._host):
             self._iterator._restore_from_tensors(tensors)
         async_wait()  # else the next batch could be one from before
@@ -265,7 +266,7 @@ class ExampleBatches:
             batch = next(batches)
             return [batch[name] for name in specs]
 
-        def read_batch(_) -> dict[str, tf.Tensor]:
+        def read_batch(_: Any) -> dict[str, tf.Tensor]:
             # Nothing is read before the first batch is requested, so the position can be restored
             # before that.
             values = tf.numpy_function(awaited_at_exit(read_values), [], types)

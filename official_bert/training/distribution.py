@@ -12,6 +12,7 @@ import glob
 import os
 import shutil
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -172,12 +173,12 @@ def split_over_replicas(
     if strategy.num_replicas_in_sync == 1:
         return dict(batch)
 
-    def cut(value, replica: int):
+    def cut(value: np.ndarray, replica: int):
         size = value.shape[axis] // num_replicas
         part = slice(replica * size, (replica + 1) * size)
         return value[(slice(None),) * axis + (part,)]
 
-    def cut_batch(context):
+    def cut_batch(context: Any):
         replica = context.replica_id_in_sync_group % num_replicas
         return {name: cut(value, replica) for name, value in batch.items()}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -88,11 +88,11 @@ def _loop_with_replica_totals(strategy: tf.distribute.Strategy, step: TrainingSt
         return tf.zeros([len(step.sum_names)], tf.float64)
 
     @_unconverted
-    def update(totals, batches):
+    def update(totals: tf.Tensor, batches: Any):
         return totals + _pack(step, step.update(_concatenate(batches)))
 
     @tf.function(reduce_retracing=True)
-    def loop(batches, num_steps):
+    def loop(batches: Any, num_steps: tf.Tensor):
         totals = strategy.run(start_totals)
         for index in tf.range(num_steps):
             totals = strategy.run(update, args=(totals, read(batches, index)))
@@ -108,11 +108,11 @@ def _loop_with_host_totals(strategy: tf.distribute.Strategy, step: TrainingStep,
     """
 
     @_unconverted
-    def update(batches):
+    def update(batches: Any):
         return step.update(_concatenate(batches))
 
     @tf.function(reduce_retracing=True)
-    def loop(batches, num_steps):
+    def loop(batches: Any, num_steps: tf.Tensor):
         totals = tf.zeros([len(step.sum_names)], tf.float64)
         for index in tf.range(num_steps):
             sums = strategy.run(update, args=(read(batches, index),))
@@ -168,11 +168,11 @@ def evaluate(
         num_batches: the number of batches that are read.
     """
 
-    def sum_on_replica(features):
+    def sum_on_replica(features: dict):
         return evaluation_step(objective, features)
 
     @tf.function(autograph=False)
-    def sum_batch(features):
+    def sum_batch(features: dict):
         return _reduce_sums(strategy, strategy.run(sum_on_replica, args=(features,)))
 
     sums: Sums = {}

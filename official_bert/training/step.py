@@ -261,7 +261,7 @@ class TrainingStep:
         micro_batches = self._split(features)
         has_gradient = []  # a bool for each variable, which is known when the loop is traced
 
-        def add(index, gradients, sums):
+        def add(index: tf.Tensor, gradients: list, sums: dict):
             micro_batch = {name: value[index] for name, value in micro_batches.items()}
             micro_seed = micro_batch_seed(seed, index)
             more, more_sums = self._whole_gradients(micro_batch, totals, micro_seed, scale)

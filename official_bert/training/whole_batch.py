@@ -104,7 +104,7 @@ class WholeBatch:
             The features with the added ones.
         """
 
-        def micro_batch_vectors(index):
+        def micro_batch_vectors(index: tf.Tensor):
             one = {name: value[index] for name, value in micro_batches.items()}
             return self._objective.vectors(one, seeds[index])
 

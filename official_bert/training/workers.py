@@ -223,7 +223,7 @@ def _digest(value: object) -> int:
 def _compiled_sum(strategy: tf.distribute.Strategy, num_workers: int):
     """Returns a function of int64[n] that sums the numbers of all workers."""
 
-    def on_replica(number):
+    def on_replica(number: tf.Tensor):
         context = tf.distribute.get_replica_context()
         # The replicas of a worker have the same number, of which one counts.
         per_worker = context.num_replicas_in_sync // num_workers
@@ -232,7 +232,7 @@ def _compiled_sum(strategy: tf.distribute.Strategy, num_workers: int):
         return context.all_reduce(tf.distribute.ReduceOp.SUM, [number])[0]
 
     @tf.function(autograph=False)
-    def total(number):
+    def total(number: tf.Tensor):
         return strategy.experimental_local_results(strategy.run(on_replica, args=(number,)))[0]
 
     return total

@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from official_bert.io.errors import InputError
 
@@ -36,7 +37,7 @@ class WorkerProcesses:
         self._lock = threading.Lock()
         resource_tracker.ensure_running()  # when it starts, it unblocks Ctrl-C
 
-    def submit(self, *arguments) -> Future:
+    def submit(self, *arguments: Any) -> Future:
         """Gives a call to the workers, which start here on demand. The arguments and the result
         are pickled.
         """
@@ -86,7 +87,9 @@ class WorkerProcesses:
 
 
 @contextlib.contextmanager
-def worker_processes(num_workers: int, function: Callable, *shared) -> Iterator[WorkerProcesses]:
+def worker_processes(
+    num_workers: int, function: Callable, *shared: Any
+) -> Iterator[WorkerProcesses]:
     """Starts processes on demand, as a context manager; a block that fails ends them at once.
 
     Each process gets the arguments that all calls of the function share once. A killed worker

@@ -4,6 +4,7 @@ of a vocabulary.
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from official_bert.io.errors import InputError
 from official_bert.options.data_tools import PretrainingDataOptions
@@ -93,6 +94,6 @@ def records_mask_config(options: PretrainingDataOptions) -> MaskConfig | None:
     return None
 
 
-def _filled(config_class: type, options, **overrides: float):
+def _filled(config_class: type, options: Any, **overrides: float):
     names = {field.name for field in dataclasses.fields(config_class)} - set(overrides)
     return config_class(**{name: getattr(options, name) for name in names}, **overrides)

@@ -7,7 +7,7 @@ batches, which is several times faster.
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -161,11 +161,18 @@ def _numbering_passes(files: tf.data.Dataset, records: Callable, num_files: int)
     return numbered, lambda number, *file: records(*file).map(lambda record: (record, number))
 
 
-def _flat(number, file):
+def _flat(number: tf.Tensor, file: tf.Tensor | tuple):
     return (number, *file) if isinstance(file, tuple) else (number, file)
 
 
-def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) -> tf.data.Dataset:
+def _batches(
+    dataset: tf.data.Dataset,
+    features: Sequence[Feature],
+    batch_size: int,
+    limits: Mapping[str, Limit],
+    drop_rest: bool = True,
+    masks: DynamicMasks | None = None,
+) -> tf.data.Dataset:
     # A finite dataset, which ends with a smaller batch, is parsed batch by batch.
     num_together = -(-_RECORDS_PARSED // batch_size) if drop_rest else 1
     spec = {
@@ -173,7 +180,7 @@ def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) 
         for feature in features
     }
 
-    def parse(serialized, *passes):
+    def parse(serialized: tf.Tensor, *passes: tf.Tensor):
         parsed = tf.io.parse_example(serialized, spec)
         for name, limit in limits.items():
             within = tf.reduce_all((parsed[name] >= 0) & (parsed[name] < limit.below))
@@ -200,7 +207,7 @@ def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) 
 
 
 def _masked(
-    masks: DynamicMasks, features: Mapping[str, tf.Tensor], serialized, passes
+    masks: DynamicMasks, features: Mapping[str, tf.Tensor], serialized: tf.Tensor, passes: tf.Tensor
 ) -> dict[str, tf.Tensor]:
     """Returns the features of a masked batch that differ from those of its records."""
     records = tf.strings.to_hash_bucket_fast(serialized, 1 << 62)
@@ -262,7 +269,7 @@ def diagnose(
 @contextlib.contextmanager
 def explaining_input_errors(
     files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]
-):
+) -> Iterator[None]:
     """Replaces TensorFlow's errors about a record by those of `diagnose`: a context around the
     use of a pipeline.
     """
@@ -285,7 +292,11 @@ def explaining_input_errors(
 
 
 def _check_record(
-    file: str, index: int, values: Mapping[str, np.ndarray], features: Sequence[Feature], limits
+    file: str,
+    index: int,
+    values: Mapping[str, np.ndarray],
+    features: Sequence[Feature],
+    limits: Mapping[str, Limit],
 ):
     record = f"{file}: record {index} (from 0)"
     if "masked_lm_ids" in values and all(feature.name != "masked_lm_ids" for feature in features):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
@@ -35,6 +35,14 @@ from official_bert.options.fields import format_flag
 from official_bert.serving.predictor import Predictor
 from official_bert.tasks.base import DataFiles, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
+
+if TYPE_CHECKING:
+    import keras
+
+    from official_bert.config import BertConfig
+    from official_bert.graph_text.text_reader import TextReader
+    from official_bert.modeling.layers import Tensor
+    from official_bert.tokenization import FullTokenizer
 
 _VECTORS = "vectors"
 
@@ -98,7 +106,7 @@ class EmbeddingTask(Task):
         return {"": examples}
 
     def encode(
-        self, examples, tokenizer, max_seq_length, set_name
+        self, examples: Sequence, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
     ) -> EncodedExamples | EncodedTexts:
         if set_name == "train":
             return self._encoded_training_set(examples, tokenizer, max_seq_length)
@@ -106,7 +114,9 @@ class EmbeddingTask(Task):
         metrics = evaluation.prepare(examples, rows, self._kind) if set_name == "dev" else None
         return EncodedTexts(rows.encoded(tokenizer, max_seq_length), rows.texts, metrics)
 
-    def _encoded_training_set(self, examples, tokenizer, max_seq_length) -> EncodedExamples:
+    def _encoded_training_set(
+        self, examples: Sequence, tokenizer: FullTokenizer, max_seq_length: int
+    ) -> EncodedExamples:
         loss = self._loss()
         if loss.compares_batch and self._settings.train_batch_size == 1:
             errors.warn(
@@ -149,7 +159,7 @@ class EmbeddingTask(Task):
         widths = self._settings.matryoshka
         return Matryoshka(loss, [int(width) for width in widths]) if widths else loss
 
-    def build_model(self, config, **arguments) -> BertEmbedder:
+    def build_model(self, config: BertConfig, **arguments: Any) -> BertEmbedder:
         width = self.projection or config.hidden_size
         if self._target_width not in (None, width):
             raise InputError(
@@ -163,7 +173,7 @@ class EmbeddingTask(Task):
             )
         return BertEmbedder(config, self.pooling, self.projection, self.normalize, **arguments)
 
-    def objective(self, model) -> BatchObjective | TaskObjective:
+    def objective(self, model: keras.Model) -> BatchObjective | TaskObjective:
         loss = self._loss()
         if loss.compares_batch:
             return BatchObjective(model, loss)
@@ -173,7 +183,7 @@ class EmbeddingTask(Task):
             lambda features: ops.ones_like(features["input_ids"][:, 0, 0], dtype="float32"),
         )
 
-    def outputs(self, model, features: dict) -> dict:
+    def outputs(self, model: keras.Model, features: dict) -> dict:
         """Returns `vectors`, float32[B, D], of texts."""
         return {_VECTORS: model(features)}
 
@@ -182,8 +192,12 @@ class EmbeddingTask(Task):
         return encoded.metrics(outputs[_VECTORS])
 
     def write_predictions(
-        self, output_dir, encoded: EncodedTexts, outputs: dict[str, np.ndarray], suffix: str = ""
-    ):
+        self,
+        output_dir: str,
+        encoded: EncodedTexts,
+        outputs: dict[str, np.ndarray],
+        suffix: str = "",
+    ) -> None:
         """Writes test_vectors.npy, float32[texts, D], and test_texts.jsonl with the different
         texts, one a line.
         """
@@ -201,11 +215,11 @@ class EmbeddingTask(Task):
                 write(file)
             logging.info("Wrote %s", path)
 
-    def serving_outputs(self, model, features: dict) -> dict:
+    def serving_outputs(self, model: keras.Model, features: dict) -> dict:
         """Returns `embedding`, float32[B, D]."""
         return {EMBEDDING: tf.identity(model({name: features[name] for name in ENCODER_INPUTS}))}
 
-    def serving_text(self, model, texts: dict, reader) -> dict:
+    def serving_text(self, model: keras.Model, texts: dict, reader: TextReader) -> dict:
         return self.serving_outputs(model, reader.inputs(texts["text_a"], None))
 
     def settings(self) -> dict[str, Any]:
@@ -254,10 +268,10 @@ class BatchObjective:
     sum_names = ("loss",)
     tensorboard_only = ()
 
-    def __init__(self, model, loss: Loss):
+    def __init__(self, model: keras.Model, loss: Loss):
         self._model, self.batch_loss, self.compared = model, loss, (loss.reads,)
 
-    def vectors(self, features: dict, dropout_seed):
+    def vectors(self, features: dict, dropout_seed: Tensor | None) -> Tensor:
         return _vectors(
             self._model, features, training=dropout_seed is not None, dropout_seed=dropout_seed
         )
@@ -267,7 +281,7 @@ class BatchObjective:
         return {"loss": sums["loss"] / num_steps}
 
 
-def _vectors(model, features: dict, **keywords):
+def _vectors(model: keras.Model, features: dict, **keywords: Any):
     """Returns the vectors of the texts of examples, float32[B, N, D], for features int32[B, N,
     S].
     """

@@ -99,7 +99,7 @@ def encoded_choices(
     )
 
 
-def check_labels(path: str, labels: Sequence[int]):
+def check_labels(path: str, labels: Sequence[int]) -> None:
     """Warns of a set of which all examples have one label, or none has the first."""
     if len(labels) > 1 and len(set(labels)) == 1:
         errors.warn("%s: all %d examples have the label %d", path, len(labels), labels[0])

@@ -2,15 +2,18 @@
 section 4.4.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 from keras import ops
 
+from official_bert.features import EncodedSet
 from official_bert.io import writing
 from official_bert.metrics import classification
 from official_bert.modeling import BertChoice
@@ -27,6 +30,14 @@ from official_bert.tasks.choice.examples import (
 )
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, num_tokens, numbers
 from official_bert.tasks.settings import TaskSettings
+
+if TYPE_CHECKING:
+    import keras
+
+    from official_bert.config import BertConfig
+    from official_bert.graph_text.text_reader import TextReader
+    from official_bert.modeling.layers import Tensor
+    from official_bert.tokenization import FullTokenizer
 
 
 class ChoiceTask(Task):
@@ -49,28 +60,30 @@ class ChoiceTask(Task):
             check_labels(path, labels)
         return {"": examples}
 
-    def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedChoices:
+    def encode(
+        self, examples: Sequence, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
+    ) -> EncodedChoices:
         return encoded_choices(examples, max_seq_length, tokenizer)
 
-    def build_model(self, config, **arguments) -> BertChoice:
+    def build_model(self, config: BertConfig, **arguments: Any) -> BertChoice:
         return BertChoice(config, **arguments)
 
-    def objective(self, model) -> TaskObjective:
+    def objective(self, model: keras.Model) -> TaskObjective:
         return TaskObjective(model, self.losses, self.weights)
 
-    def losses(self, model, features: dict):
+    def losses(self, model: keras.Model, features: dict) -> Tensor:
         """Float32[B]: the cross-entropy of the correct choice."""
         return cross_entropy(model(features), features["label_ids"])
 
-    def weights(self, features: dict):
+    def weights(self, features: dict) -> Tensor:
         return ops.ones_like(features["label_ids"], dtype="float32")
 
-    def outputs(self, model, features: dict) -> dict:
+    def outputs(self, model: keras.Model, features: dict) -> dict:
         """Returns `logits` and `probabilities`, float32[B, choices], and `loss`, float32[B]."""
         outputs = self._logits_and_probabilities(model, features)
         return outputs | {"loss": cross_entropy(outputs["logits"], features["label_ids"])}
 
-    def _logits_and_probabilities(self, model, features: dict) -> dict:
+    def _logits_and_probabilities(self, model: keras.Model, features: dict) -> dict:
         logits = ops.cast(model(features), "float32")
         return {"logits": logits, "probabilities": ops.softmax(logits)}
 
@@ -79,22 +92,22 @@ class ChoiceTask(Task):
         return {"eval_accuracy": scores["accuracy"]}
 
     def write_predictions(
-        self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""
-    ):
+        self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""
+    ) -> None:
         """Writes test_results.tsv: one line per example with the probability of each choice."""
         path = os.path.join(output_dir, f"test_results{suffix}.tsv")
         with writing.replacing(path) as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in outputs["probabilities"])
         logging.info("Wrote %s", path)
 
-    def serving_outputs(self, model, features: dict) -> dict:
+    def serving_outputs(self, model: keras.Model, features: dict) -> dict:
         """Returns `logits` and `probabilities`, float32[B, choices], and the most probable
         `choice`, int32[B].
         """
         outputs = self._logits_and_probabilities(model, features)
         return outputs | {"choice": tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)}
 
-    def serving_text(self, model, texts: dict, reader) -> dict:
+    def serving_text(self, model: keras.Model, texts: dict, reader: TextReader) -> dict:
         """Returns `serving_outputs` for a context, string[B], and its possible continuations,
         string[B, choices].
         """
@@ -107,7 +120,7 @@ class ChoiceTask(Task):
         )
 
     @classmethod
-    def client(cls, model: ServedModel, settings: TaskSettings) -> "ChoiceClient":
+    def client(cls, model: ServedModel, settings: TaskSettings) -> ChoiceClient:
         return ChoiceClient(model)
 
 

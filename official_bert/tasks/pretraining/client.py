@@ -43,7 +43,7 @@ class PretrainingClient(TextClient):
         self._tokenizer = _MaskTokenizer(model.tokenizer)
         self._encode = pair_encoder(self._tokenizer, model.max_seq_length)
 
-    def check(self, texts: Texts):
+    def check(self, texts: Texts) -> None:
         """Validates that the export has outputs for a text, and that the model reads each
         [MASK].
         """

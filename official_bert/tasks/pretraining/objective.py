@@ -99,7 +99,7 @@ class PretrainingObjective(_Metrics):
         """Returns the sum of the weights, the denominator of the masked LM loss."""
         return {"masked_lm_weight": ops.sum(masked_lm_weights(features))}
 
-    def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
+    def loss(self, features: dict, totals: dict, dropout_seed: Tensor | None) -> tuple:
         """Returns this replica's share of the loss, float32[], and the sums over its examples for
         the metrics.
 
@@ -157,7 +157,7 @@ class PretrainingObjective(_Metrics):
         }
 
 
-def masked_lm_weights(features: dict):
+def masked_lm_weights(features: dict) -> Tensor:
     """Float32[B, P], 1.0 for a real prediction and 0.0 for padding."""
     return ops.convert_to_tensor(features["masked_lm_weights"], "float32")
 
@@ -220,7 +220,7 @@ class LeftToRightObjective(_Metrics):
         """Returns the number of the predicted tokens, the denominator of the loss."""
         return {"next_token_weight": ops.sum(_token_weights(features))}
 
-    def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
+    def loss(self, features: dict, totals: dict, dropout_seed: Tensor | None) -> tuple:
         """Returns this replica's share of the loss and the sums for the metrics, as in
         `PretrainingObjective`.
         """
@@ -268,7 +268,7 @@ def perplexity(metrics: Mapping[str, float]) -> dict[str, float]:
         }
 
 
-def unmasked_ids(features: dict, vocab_size: int):
+def unmasked_ids(features: dict, vocab_size: int) -> Tensor:
     """Returns the ids of the text, int32[B, S], with the masked words in their places again."""
     ids = ops.cast(features["input_ids"], "int32")
     positions = ops.cast(features[MASKED_LM_POSITIONS], "int32")  # [B, P]

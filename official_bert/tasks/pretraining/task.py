@@ -2,10 +2,12 @@
 tokens.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import tensorflow as tf
 from absl import logging
@@ -40,6 +42,11 @@ from official_bert.tasks.pretraining.client import (
 from official_bert.tasks.pretraining.objective import LeftToRightObjective, PretrainingObjective
 from official_bert.tasks.settings import TaskSettings, recorded
 from official_bert.tokenization import FullTokenizer, load_vocab
+
+if TYPE_CHECKING:
+    import keras
+
+    from official_bert.graph_text.text_reader import TextReader
 
 _POOLER, _MASKED_LM, _NEXT_SENTENCE = "bert/pooler", "cls/predictions", "cls/seq_relationship"
 
@@ -82,7 +89,7 @@ class RecordSet:
             self.files, self.features, batch_size, self._limits(config), repeat, masks
         )
 
-    def check(self, config: BertConfig):
+    def check(self, config: BertConfig) -> None:
         pretraining_input.check_first_records(self.files, self.features, self._limits(config))
 
     def count(self) -> int:
@@ -220,8 +227,8 @@ class PretrainingTask(TrainableTask):
         return self._settings.to_record() if self._settings else {}
 
     def for_checkpoint(
-        self, names: Collection[str], tokenizer: FullTokenizer, config
-    ) -> "PretrainingTask":
+        self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig
+    ) -> PretrainingTask:
         """Returns the task with the heads of the checkpoint; the log names the missing heads."""
         has = {head: any(name.startswith(head) for name in names) for head in (_POOLER, _MASKED_LM)}
         if config.direction == LEFT_TO_RIGHT:
@@ -237,7 +244,7 @@ class PretrainingTask(TrainableTask):
                 )
         return PretrainingTask(_tokens(tokenizer, config), has[_POOLER], has[_MASKED_LM])
 
-    def build_model(self, config, **arguments) -> BertPretrainer:
+    def build_model(self, config: BertConfig, **arguments: Any) -> BertPretrainer:
         if self._settings:
             return self._build_trained_model(config, **arguments)
         model = BertPretrainer(config, **arguments)
@@ -248,7 +255,9 @@ class PretrainingTask(TrainableTask):
         )
         return model
 
-    def _build_trained_model(self, config, use_one_hot_embeddings: bool) -> BertPretrainer:
+    def _build_trained_model(
+        self, config: BertConfig, use_one_hot_embeddings: bool
+    ) -> BertPretrainer:
         settings = self._run_settings
         if config.num_layers_on_top:
             raise InputError(
@@ -259,7 +268,7 @@ class PretrainingTask(TrainableTask):
             config, use_one_hot_embeddings, recompute_layers=settings.recompute_layers
         )
 
-    def serving_outputs(self, model, features: dict) -> dict:
+    def serving_outputs(self, model: keras.Model, features: dict) -> dict:
         """Returns `sequence_output`, float32[B, S, hidden], and `pooled_output`, float32[B,
         hidden].
         """
@@ -269,7 +278,9 @@ class PretrainingTask(TrainableTask):
             outputs[POOLED] = tf.cast(encoded.pooled_output, tf.float32)
         return outputs
 
-    def further_signatures(self, model, reader=None) -> dict[str, Callable[[dict], dict]]:
+    def further_signatures(
+        self, model: keras.Model, reader: TextReader | None = None
+    ) -> dict[str, Callable[[dict], dict]]:
         """Returns `masked_words` or, of text, `fill_masks`, if the checkpoint has a masked LM
         head for [MASK].
         """
@@ -279,7 +290,7 @@ class PretrainingTask(TrainableTask):
             return {TEXT_MASK_SIGNATURE: lambda texts: self.fill_masks(model, texts, reader)}
         return {MASK_SIGNATURE: lambda features: self.masked_words(model, features)}
 
-    def masked_words(self, model, features: dict) -> dict:
+    def masked_words(self, model: keras.Model, features: dict) -> dict:
         """Returns the most probable words at `masked_lm_positions`, int32[B, P], in order, each
         [B, P, k].
         """
@@ -297,7 +308,7 @@ class PretrainingTask(TrainableTask):
             "top_k_tokens": tf.reshape(tf.gather(tf.constant(self.tokens), ids), shape),
         }
 
-    def serving_text(self, model, texts: dict, reader) -> dict:
+    def serving_text(self, model: keras.Model, texts: dict, reader: TextReader) -> dict:
         """Returns `serving_outputs` for a text, or for a pair if `text_b` has a token, and its
         `tokens`, string[B, S].
 
@@ -309,7 +320,7 @@ class PretrainingTask(TrainableTask):
             "tokens": tf.gather(tf.constant(["", *self.tokens]), numbers)
         }
 
-    def fill_masks(self, model, texts: dict, reader) -> dict:
+    def fill_masks(self, model: keras.Model, texts: dict, reader: TextReader) -> dict:
         """Returns `masked_words` for every [MASK] in a text or a pair, [B, masks], in order.
 
         Further outputs are `num_masks`, int32[B], and `positions`, int32[B, masks], the positions
@@ -353,12 +364,12 @@ def _check_masking(settings: PretrainingSettings):
             )
 
 
-def _tokens(tokenizer: FullTokenizer, config) -> list[str]:
+def _tokens(tokenizer: FullTokenizer, config: BertConfig) -> list[str]:
     """Returns the tokens by id, "" for the ids of the model that the vocabulary lacks."""
     return [tokenizer.inv_vocab.get(number, "") for number in range(config.vocab_size)]
 
 
-def _text_features(texts: dict, reader) -> dict:
+def _text_features(texts: dict, reader: TextReader) -> dict:
     """Makes encoder features of `text_inputs`; [MASK] stays one token if the vocabulary contains
     it.
     """
@@ -367,5 +378,5 @@ def _text_features(texts: dict, reader) -> dict:
     return reader.build_inputs(encode(texts["text_a"]), encode(texts["text_b"]))
 
 
-def _encoded(model, features: dict):
+def _encoded(model: keras.Model, features: dict):
     return model.bert(*(features[name] for name in ENCODER_INPUTS))

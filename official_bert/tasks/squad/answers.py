@@ -247,7 +247,9 @@ def raw_results(
     return [RawResult(window.unique_id, start, end) for window, start, end in rows]
 
 
-def write_logits(path: str, results: Sequence[RawResult], source_record: Mapping[str, object]):
+def write_logits(
+    path: str, results: Sequence[RawResult], source_record: Mapping[str, object]
+) -> None:
     """Writes a file of logits for ensembles, with the inputs and settings that they were made
     from.
     """
@@ -301,7 +303,7 @@ def average_results(runs: Sequence[Sequence[RawResult]]) -> list[RawResult]:
     return averaged
 
 
-def write_json(path: str, content: Any):
+def write_json(path: str, content: Any) -> None:
     """Writes JSON as the original does: indented by 4, ASCII, in the order of `content`."""
     with writing.replacing(path) as file:
         file.write(json.dumps(content, indent=4) + "\n")

@@ -3,7 +3,7 @@ choose.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -86,7 +86,7 @@ def answer_questions(
 def _padded(windows: Windows, length: int) -> Windows:
     missing = [[0, 0], [0, length - tf.shape(windows.pieces)[1]]]
 
-    def padded(values, filler):
+    def padded(values: tf.Tensor, filler: Any):
         return tf.ensure_shape(tf.pad(values, missing, constant_values=filler), [None, length])
 
     return windows._replace(

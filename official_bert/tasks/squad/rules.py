@@ -66,7 +66,7 @@ class SquadRules(SquadServing):
         """Whether the threshold has to be tuned, and has no value yet."""
         return self.version_2_with_negative and self.null_score_diff_threshold is None
 
-    def check_room(self):
+    def check_room(self) -> None:
         """Validates that a window can hold the longest question and a token of the document."""
         if self.max_seq_length <= self.max_query_length + 3:
             raise InputError(

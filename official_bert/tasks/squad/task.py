@@ -2,12 +2,14 @@
 sections 4.2 and 4.3.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import os
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import tensorflow as tf
@@ -43,6 +45,14 @@ from official_bert.tasks.squad.windows import (
     encode_questions,
     encode_training,
 )
+
+if TYPE_CHECKING:
+    import keras
+
+    from official_bert.config import BertConfig
+    from official_bert.graph_text.text_reader import TextReader
+    from official_bert.modeling.layers import Tensor
+    from official_bert.tokenization import FullTokenizer
 
 UNTUNED_THRESHOLD = 0.0
 _TUNING = (
@@ -170,7 +180,9 @@ class SquadTask(Task):
         random.Random(SHUFFLE_SEED).shuffle(examples)
         return QuestionSet(path, examples)
 
-    def encode(self, examples: QuestionSet, tokenizer, max_seq_length, set_name) -> EncodedWindows:
+    def encode(
+        self, examples: QuestionSet, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
+    ) -> EncodedWindows:
         path, questions, gold, tunes_threshold = examples
         if set_name != "train":
             more = {"path": path, "tunes_threshold": tunes_threshold}
@@ -180,13 +192,13 @@ class SquadTask(Task):
             raise InputError(f"{path}: its documents are empty; there is nothing to train on")
         return encoded
 
-    def build_model(self, config, **arguments) -> BertSpans:
+    def build_model(self, config: BertConfig, **arguments: Any) -> BertSpans:
         return BertSpans(config, **arguments)
 
-    def objective(self, model) -> SpanObjective:
+    def objective(self, model: keras.Model) -> SpanObjective:
         return SpanObjective(model, self.losses, self.weights)
 
-    def losses(self, model, features: dict):
+    def losses(self, model: keras.Model, features: dict) -> Tensor:
         """Float32[B]: the mean cross-entropy of the answer's start and end, with a softmax that
         includes padding.
         """
@@ -195,10 +207,10 @@ class SquadTask(Task):
         start, end = (_position_loss(*pair) for pair in zip(logits, targets, strict=True))
         return (start + end) / 2.0
 
-    def weights(self, features: dict):
+    def weights(self, features: dict) -> Tensor:
         return ops.ones_like(features["start_positions"], dtype="float32")
 
-    def outputs(self, model, features: dict) -> dict:
+    def outputs(self, model: keras.Model, features: dict) -> dict:
         """Returns `start_logits` and `end_logits`, float32[B, max_seq_length]; -10000 beyond the
         batch's length.
         """
@@ -327,18 +339,18 @@ class SquadTask(Task):
         untuned = {f"untuned_{name}": value for name, value in scores.items() if "best" not in name}
         return untuned | {"threshold_is_tuned_on_predicted_file": 1}
 
-    def serving_outputs(self, model, features: dict) -> dict:
+    def serving_outputs(self, model: keras.Model, features: dict) -> dict:
         """Returns `start_logits` and `end_logits`, float32[B, S] each."""
         start, end = (ops.cast(logits, "float32") for logits in model(features))
         return {"start_logits": start, "end_logits": end}
 
-    def serving_text(self, model, texts: dict, reader) -> dict:
+    def serving_text(self, model: keras.Model, texts: dict, reader: TextReader) -> dict:
         """Returns `answer`, string[B], with its offsets and its score; see
         tasks/squad/graph_answers.py.
         """
         self.rules.check_room()
 
-        def logits(features):
+        def logits(features: dict):
             return tf.stack(list(self.serving_outputs(model, features).values()), axis=-1)
 
         return answer_questions(logits, texts["question"], texts["context"], reader, self.rules)
@@ -352,7 +364,7 @@ class SquadTask(Task):
         return SquadClient(model, SquadRules.from_values(settings.values))
 
 
-def _position_loss(logits, positions):
+def _position_loss(logits: Tensor, positions: Tensor):
     """Cross-entropy of float[B, S] and int32[B]: float32[B], 0 for a position outside the
     sequence.
     """

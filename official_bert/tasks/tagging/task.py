@@ -2,11 +2,13 @@
 section 5.3.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
@@ -44,6 +46,13 @@ from official_bert.tasks.tagging.windows import (
 )
 from official_bert.tokenization import BasicTokenizer, find_words
 
+if TYPE_CHECKING:
+    import keras
+
+    from official_bert.config import BertConfig
+    from official_bert.modeling.layers import Tensor
+    from official_bert.tokenization import FullTokenizer
+
 
 def tag_words(
     model: Callable[[dict], tf.Tensor], texts: tf.Tensor, reader: TextReader, labels: Sequence[str]
@@ -56,7 +65,7 @@ def tag_words(
     word.
     """
 
-    def best(features):
+    def best(features: dict):
         return tf.argmax(model(features), axis=-1, output_type=tf.int32)
 
     pieces = reader.tokenizer.pieces(texts, unknown_words=True)
@@ -163,12 +172,14 @@ class TaggingTask(Task):
                 "predictions.conll; use official-bert predict, or train on types without blanks"
             )
 
-    def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedWords:
+    def encode(
+        self, examples: ConllFile, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
+    ) -> EncodedWords:
         return encoded_words(
             examples, self._known_labels(), max_seq_length, tokenizer, self._document_context
         )
 
-    def build_model(self, config, **arguments) -> BertTagger:
+    def build_model(self, config: BertConfig, **arguments: Any) -> BertTagger:
         return BertTagger(config, len(self._known_labels()), **arguments)
 
     def _known_labels(self) -> Sequence[str]:
@@ -179,24 +190,24 @@ class TaggingTask(Task):
             )
         return self.labels
 
-    def objective(self, model) -> TaskObjective:
+    def objective(self, model: keras.Model) -> TaskObjective:
         return TaskObjective(model, self.losses, self.weights)
 
-    def losses(self, model, features: dict):
+    def losses(self, model: keras.Model, features: dict) -> Tensor:
         """Float32[B*S]: the cross-entropy of each piece's label; undefined for pieces without a
         label.
         """
         return self._losses(model(features), features)
 
-    def _losses(self, logits, features: dict):
+    def _losses(self, logits: Tensor, features: dict):
         logits = ops.reshape(logits, (-1, len(self._known_labels())))
         return cross_entropy(logits, ops.reshape(features["label_ids"], [-1]))
 
-    def weights(self, features: dict):
+    def weights(self, features: dict) -> Tensor:
         """Float32[B*S]: 1 for the first piece of a word to be tagged, else 0."""
         return ops.reshape(ops.cast(features["label_mask"], "float32"), [-1])
 
-    def outputs(self, model, features: dict) -> dict:
+    def outputs(self, model: keras.Model, features: dict) -> dict:
         """Returns `tags`, int32[B, S], and `loss`, float32[B], the mean over the `loss_weight`
         words of a window.
 
@@ -213,7 +224,7 @@ class TaggingTask(Task):
             **({"logits": ops.cast(logits, "float32")} if self.keeps_logits else {}),
         }
 
-    def calibrate(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]):
+    def calibrate(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> None:
         """Fits the temperature, for the tags of words."""
         self.temperature = temperature.fitted(*_word_logits(encoded, outputs))
 
@@ -223,7 +234,7 @@ class TaggingTask(Task):
         encoded: EncodedWords,
         outputs: dict[str, np.ndarray],
         suffix: str = "",
-    ):
+    ) -> None:
         """Writes reliability.tsv of a calibrated model."""
         if self.temperature:
             temperature.write_reliability(
@@ -258,13 +269,13 @@ class TaggingTask(Task):
         encoded: EncodedWords,
         outputs: dict[str, np.ndarray],
         suffix: str = "",
-    ):
+    ) -> None:
         """Writes predictions.conll: the test file with the predicted tags."""
         path = os.path.join(output_dir, f"predictions{suffix}.conll")
         write_predictions(path, encoded.source, self.predictions(encoded, outputs))
         logging.info("Wrote %s", path)
 
-    def serving_outputs(self, model, features: dict) -> dict:
+    def serving_outputs(self, model: keras.Model, features: dict) -> dict:
         """Returns `logits` and `probabilities`, float32[B, S, labels], and `tags`, string[B, S], ""
         at padding.
 
@@ -285,7 +296,7 @@ class TaggingTask(Task):
             ),
         }
 
-    def serving_text(self, model, texts: dict, reader) -> dict:
+    def serving_text(self, model: keras.Model, texts: dict, reader: TextReader) -> dict:
         if self.splits_punctuation:
             errors.warn(
                 "The export of text splits at blanks only, so that punctuation stays at its word: "
@@ -301,7 +312,7 @@ class TaggingTask(Task):
         return settings.to_record()
 
     @classmethod
-    def client(cls, model: ServedModel, settings: TaggingSettings) -> "TaggingClient":
+    def client(cls, model: ServedModel, settings: TaggingSettings) -> TaggingClient:
         return TaggingClient(model, bool(settings.split_punctuation))
 
 

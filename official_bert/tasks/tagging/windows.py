@@ -105,7 +105,7 @@ def encoded_words(
     return EncodedWords(source, inputs, RaggedRows(targets for _, targets in windows))
 
 
-def check_words(source: ConllFile, labels: Sequence[str], document_context: bool = False):
+def check_words(source: ConllFile, labels: Sequence[str], document_context: bool = False) -> None:
     """Validates that all tags are known and, with document context, that the file has -DOCSTART-
     lines.
     """
