@@ -1,17 +1,16 @@
 """Sentence embeddings as a task: trained by run_embeddings, evaluated, and served."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 from keras import ops
 
+from official_bert.config import BertConfig
 from official_bert.data.text_tables import Example, read_examples
 from official_bert.extensions.embeddings import evaluation, label_checks
 from official_bert.extensions.embeddings.evaluation import EncodedTexts
@@ -27,6 +26,7 @@ from official_bert.extensions.embeddings.sentence_encoder import SentenceEncoder
 from official_bert.extensions.embeddings.sentence_folder import NORMALIZE, Dense, SentenceModules
 from official_bert.extensions.embeddings.settings import EmbeddingSettings
 from official_bert.features import ENCODER_INPUTS
+from official_bert.graph_text.text_reader import TextReader
 from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import ModelFolder, has_checkpoints
@@ -35,14 +35,7 @@ from official_bert.options.fields import format_flag
 from official_bert.serving.predictor import Predictor
 from official_bert.tasks.base import DataFiles, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
-
-if TYPE_CHECKING:
-    import keras
-
-    from official_bert.config import BertConfig
-    from official_bert.graph_text.text_reader import TextReader
-    from official_bert.modeling.layers import Tensor
-    from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer
 
 _VECTORS = "vectors"
 
@@ -173,7 +166,7 @@ class EmbeddingTask(Task):
             )
         return BertEmbedder(config, self.pooling, self.projection, self.normalize, **arguments)
 
-    def objective(self, model: keras.Model) -> BatchObjective | TaskObjective:
+    def objective(self, model: BertEmbedder) -> "BatchObjective | TaskObjective":
         loss = self._loss()
         if loss.compares_batch:
             return BatchObjective(model, loss)
@@ -183,7 +176,7 @@ class EmbeddingTask(Task):
             lambda features: ops.ones_like(features["input_ids"][:, 0, 0], dtype="float32"),
         )
 
-    def outputs(self, model: keras.Model, features: dict) -> dict:
+    def outputs(self, model: BertEmbedder, features: dict) -> dict:
         """Returns `vectors`, float32[B, D], of texts."""
         return {_VECTORS: model(features)}
 
@@ -215,11 +208,11 @@ class EmbeddingTask(Task):
                 write(file)
             logging.info("Wrote %s", path)
 
-    def serving_outputs(self, model: keras.Model, features: dict) -> dict:
+    def serving_outputs(self, model: BertEmbedder, features: dict) -> dict:
         """Returns `embedding`, float32[B, D]."""
         return {EMBEDDING: tf.identity(model({name: features[name] for name in ENCODER_INPUTS}))}
 
-    def serving_text(self, model: keras.Model, texts: dict, reader: TextReader) -> dict:
+    def serving_text(self, model: BertEmbedder, texts: dict, reader: TextReader) -> dict:
         return self.serving_outputs(model, reader.inputs(texts["text_a"], None))
 
     def settings(self) -> dict[str, Any]:
@@ -230,7 +223,7 @@ class EmbeddingTask(Task):
         ).to_record()
 
     @classmethod
-    def client(cls, model: ServedModel, settings: EmbeddingSettings) -> EmbeddingClient:
+    def client(cls, model: ServedModel, settings: EmbeddingSettings) -> "EmbeddingClient":
         return EmbeddingClient(model)
 
 
@@ -268,10 +261,10 @@ class BatchObjective:
     sum_names = ("loss",)
     tensorboard_only = ()
 
-    def __init__(self, model: keras.Model, loss: Loss):
+    def __init__(self, model: BertEmbedder, loss: Loss):
         self._model, self.batch_loss, self.compared = model, loss, (loss.reads,)
 
-    def vectors(self, features: dict, dropout_seed: Tensor | None) -> Tensor:
+    def vectors(self, features: dict, dropout_seed: tf.Tensor | None) -> tf.Tensor:
         return _vectors(
             self._model, features, training=dropout_seed is not None, dropout_seed=dropout_seed
         )
@@ -281,7 +274,7 @@ class BatchObjective:
         return {"loss": sums["loss"] / num_steps}
 
 
-def _vectors(model: keras.Model, features: dict, **keywords: Any):
+def _vectors(model: BertEmbedder, features: dict, **keywords: Any):
     """Returns the vectors of the texts of examples, float32[B, N, D], for features int32[B, N,
     S].
     """
