@@ -137,7 +137,7 @@ data/pretraining/one_shard.py: data/pretraining/test_pairs.py data/pretraining/t
     other += other >= runs.document -> other += other > runs.document
     max_num_tokens - max_num_tokens // 2  # -> max_num_tokens // 2  #
     stream(config.random_seed, number, _PAIRS) -> stream(config.random_seed, _PAIRS)
-    0, 1, 2, 3, 4, 1 << 8, 1 << 40 -> 0, 1, 2, 3, 4, 1 << 8, 1 << 8
+    _CUT_B = 1 << 40 -> _CUT_B = 1 << 8
 data/pretraining/masks.py: data/pretraining/test_masks.py
     np.clip(counts, 1, max_predictions_per_seq) -> np.clip(counts, 0, max_predictions_per_seq)
     starts = candidates & ~self._continues[input_ids] -> starts = candidates

@@ -63,7 +63,8 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
     if name in early_names and bool(do_lower_case) == model_hub.is_cased(name):
         kind = "cased" if do_lower_case else "uncased"
         raise InputError(
-            f"--do_lower_case={bool(do_lower_case)}: {init_checkpoint} is the {kind} model {name}; "
+            f"--do_lower_case={bool(do_lower_case)}: {init_checkpoint} "
+            f"is the {kind} model {name}; "
             f"give --do_lower_case={not do_lower_case}, or rename the folder if it holds another "
             "model"
         )
@@ -105,7 +106,8 @@ def vocabulary_lines(vocab_file: str) -> list[str]:
     """
     if os.path.basename(vocab_file) != TOKENIZER_NAME:
         return list(reading.read_lines(vocab_file))
-    model = field(reading.read_json(vocab_file), "model", dict, vocab_file)
+    content = reading.read_json(vocab_file)
+    model = field(content, "model", dict, vocab_file)
     vocab = {}
     if model.get("type") == "WordPiece":
         vocab = field(model, "vocab", dict, f"{vocab_file}: model")
@@ -132,7 +134,8 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
     Returns:
         WordPiece -> id.
     """
-    return {line.strip(): number for number, line in enumerate(vocabulary_lines(vocab_file))}
+    lines = vocabulary_lines(vocab_file)
+    return {line.strip(): number for number, line in enumerate(lines)}
 
 
 def write_vocabulary(vocab: Mapping[str, int], path: str) -> None:
@@ -147,7 +150,8 @@ def write_vocabulary(vocab: Mapping[str, int], path: str) -> None:
 
 
 def _make_lines(vocab: Mapping[str, int]) -> list[str]:
-    lines = [f"[line {number}]" for number in range(1 + max(vocab.values()))]
+    num_lines = 1 + max(vocab.values())
+    lines = [f"[line {number}]" for number in range(num_lines)]
     for piece, number in vocab.items():
         if piece.split() == [piece]:
             lines[number] = piece
@@ -203,7 +207,10 @@ class FullTokenizer:
     """
 
     def __init__(
-        self, vocab_file: str, do_lower_case: bool | None = True, strip_accents: bool | None = None
+        self,
+        vocab_file: str,
+        do_lower_case: bool | None = True,
+        strip_accents: bool | None = None,
     ):
         self.vocab = load_vocab(vocab_file)
         self.model_max_length: int | None = None
@@ -239,7 +246,9 @@ class FullTokenizer:
         paths = [os.path.join(folder, name) for name in ("vocab.txt", TOKENIZER_NAME)]
         vocab_file = next(filter(files.exists, paths), paths[0])
         tokenizer = cls(
-            files.check_model_file(vocab_file), config.do_lower_case, config.strip_accents
+            files.check_model_file(vocab_file),
+            config.do_lower_case,
+            config.strip_accents,
         )
         tokenizer.model_max_length = config.model_max_length
         warn_about_casing(tokenizer.vocab, config.do_lower_case, vocab_file)
@@ -254,7 +263,10 @@ class FullTokenizer:
         return self._look_up(self._pieces, text)
 
     def encode(
-        self, text: str | bytes, text_pair: str | bytes | None = None, **further: Any
+        self,
+        text: str | bytes,
+        text_pair: str | bytes | None = None,
+        **further: Any,
     ) -> list[int]:
         """Returns convert_tokens_to_ids(tokenize(text)), but without making the token strings.
 
@@ -295,7 +307,8 @@ class FullTokenizer:
         if len(ends) != max(len(lines) - 1, 0):
             raise ValueError("a line contains a line end")
         bounds = np.concatenate([[-1], ends, [len(ids)]])
-        return np.delete(ids, ends), np.diff(bounds)[: len(lines)] - 1
+        lengths = np.diff(bounds) - 1
+        return np.delete(ids, ends), lengths[: len(lines)]
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """Looks up the id of every token.
@@ -353,7 +366,11 @@ class FullTokenizer:
         return model_inputs(self, texts, pairs, max_seq_length)
 
     def _call_extension(
-        self, texts: Any, pairs: Any, max_seq_length: int | None, arguments: dict
+        self,
+        texts: Any,
+        pairs: Any,
+        max_seq_length: int | None,
+        arguments: dict,
     ) -> dict:
         """Returns the inputs that the first extension with such a hook makes."""
         for tokenizer_call in catalog.hooks("tokenizer_call"):
@@ -399,7 +416,11 @@ class FullTokenizer:
             folder: the folder, which is created if need be.
         """
         basic = self.basic_tokenizer
-        config = TokenizerConfig(basic.do_lower_case, basic.strip_accents, self.model_max_length)
+        config = TokenizerConfig(
+            basic.do_lower_case,
+            basic.strip_accents,
+            self.model_max_length,
+        )
         texts = {
             TOKENIZER_CONFIG_NAME: config.to_json_string(),
             TOKENIZER_NAME: config.to_tokenizer_json(self.vocab),

@@ -17,7 +17,8 @@ TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 # The file of the library tokenizers, with the vocabulary and the rules.
 TOKENIZER_NAME = "tokenizer.json"
 _VOCAB_NAME = "vocab.txt"
-_ADDED_TOKENS_NAME, _SPECIAL_TOKENS_NAME = "added_tokens.json", "special_tokens_map.json"
+_ADDED_TOKENS_NAME = "added_tokens.json"
+_SPECIAL_TOKENS_NAME = "special_tokens_map.json"
 # Classes with the rules of BERT. A generic class has the rules of tokenizer.json, which are
 # checked.
 _CLASSES = (
@@ -53,7 +54,10 @@ _PART_TYPES = {
     "pre_tokenizer": ("BertPreTokenizer", "pretokenizers"),
     "post_processor": ("TemplateProcessing", "processors"),
 }
-_MODEL_VALUES = {"unk_token": "[UNK]", "continuing_subword_prefix": "##"}
+_MODEL_VALUES = {
+    "unk_token": "[UNK]",
+    "continuing_subword_prefix": "##",
+}
 _USUAL_WORD_LENGTH = 100  # the limit of transformers; hardly any word is longer
 _LARGEST_LENGTH = 1 << 31  # a larger length of Hugging Face means "no limit"
 _KEEP_VOCABULARY = (
@@ -81,13 +85,23 @@ def read_settings(folder: str) -> dict[str, Any] | None:
     classes = _CLASSES if library is None else _CLASSES + _GENERIC_CLASSES
     if config is not None:
         _check_config(config, config_path, classes)
-    _check_model_config(os.path.join(folder, "config.json"), config or {}, classes)
+    _check_model_config(
+        os.path.join(folder, "config.json"),
+        config or {},
+        classes,
+    )
     if library is not None:
         _check_parts(library, os.path.join(folder, TOKENIZER_NAME))
     vocab = _read_vocabulary(folder, library)
     settings = _merge_settings(config, library, folder)
     is_lowered = settings is None or settings["do_lower_case"] is not False
-    _check_added_tokens(folder, config or {}, library or {}, vocab, is_lowered)
+    _check_added_tokens(
+        folder,
+        config or {},
+        library or {},
+        vocab,
+        is_lowered,
+    )
     return settings
 
 
@@ -105,12 +119,16 @@ def _read_library_file(folder: str) -> dict[str, Any] | None:
     if not files.exists(path):
         return None
     content = reading.read_json(files.check_model_file(path))
-    is_library_file = isinstance(content, dict) and isinstance(content.get("model"), dict)
-    return content if is_library_file else None
+    if not isinstance(content, dict):
+        return None
+    has_model = isinstance(content.get("model"), dict)
+    return content if has_model else None
 
 
 def _merge_settings(
-    config: dict | None, library: dict | None, folder: str
+    config: dict | None,
+    library: dict | None,
+    folder: str,
 ) -> dict[str, Any] | None:
     """Returns the settings of both files; None if neither file has settings."""
     normalizer = _find_part(library or {}, "normalizer") or {}
@@ -129,19 +147,22 @@ def _merge_settings(
     for name, value in library_settings.items():
         if not _is_truth_value(value):
             raise InputError(f"{library_path}: its normalizer has {name}={value!r}; correct it")
-        if value is not None and config.get(name) not in (None, value):
+        if value is None:
+            continue
+        if config.get(name) not in (None, value):
             raise InputError(
                 f"{library_path}: its normalizer says {name}={value}, and "
                 f"{TOKENIZER_CONFIG_NAME} says {config[name]}; correct the wrong file"
             )
         # A casing of null in tokenizer_config.json asks the user for the flag.
         is_open = name == "do_lower_case" and name in config
-        if value is not None and not is_open:
+        if not is_open:
             settings[name] = value
+    settings["model_max_length"] = None
     length = config.get("model_max_length")
-    if not isinstance(length, int) or not has_type(length, int) or not 0 < length < _LARGEST_LENGTH:
-        length = None
-    return settings | {"model_max_length": length}
+    if has_type(length, int) and 0 < length < _LARGEST_LENGTH:
+        settings["model_max_length"] = length
+    return settings
 
 
 def _is_truth_value(value: Any) -> bool:
@@ -149,22 +170,29 @@ def _is_truth_value(value: Any) -> bool:
     return value is True or value is False or value is None
 
 
-def _check_config(config: dict[str, Any], path: str, classes: tuple[str, ...]):
+def _check_config(
+    config: dict[str, Any],
+    path: str,
+    classes: tuple[str, ...],
+):
     for name in ("do_lower_case", "strip_accents"):
-        if not _is_truth_value(config.get(name)):
-            raise InputError(f"{path}: {name} is {config[name]!r}; write true or false")
+        value = config.get(name)
+        if not _is_truth_value(value):
+            raise InputError(f"{path}: {name} is {value!r}; write true or false")
     _check_class(config, path, classes)
     for name, accepted_values in _ACCEPTED_VALUES.items():
         value = config.get(name)
         if value is not None and value not in accepted_values:
             raise InputError(
-                f"{path}: {name} is {value!r}, and only {accepted_values[0]!r} can be used; take "
+                f"{path}: {name} is {value!r}, and only "
+                f"{accepted_values[0]!r} can be used; take "
                 "another model"
             )
     _check_special_tokens(config, path)
     if config.get("tokenize_chinese_chars") is False:
         errors.warn(
-            "%s: tokenize_chinese_chars is false, but ideographs are always single words", path
+            "%s: tokenize_chinese_chars is false, but ideographs are always single words",
+            path,
         )
     if never_split := config.get("never_split"):
         errors.warn(
@@ -174,7 +202,11 @@ def _check_config(config: dict[str, Any], path: str, classes: tuple[str, ...]):
         )
 
 
-def _check_class(config: dict[str, Any], path: str, classes: tuple[str, ...]):
+def _check_class(
+    config: Mapping[str, Any],
+    path: str,
+    classes: tuple[str, ...],
+):
     name = config.get("tokenizer_class") or _CLASSES[0]
     if name not in classes:
         raise InputError(
@@ -182,7 +214,11 @@ def _check_class(config: dict[str, Any], path: str, classes: tuple[str, ...]):
         )
 
 
-def _check_model_config(path: str, tokenizer_config: Mapping[str, Any], classes: tuple[str, ...]):
+def _check_model_config(
+    path: str,
+    tokenizer_config: Mapping[str, Any],
+    classes: tuple[str, ...],
+):
     """Checks the class in Hugging Face's config.json, if tokenizer_config.json leaves it open."""
     if tokenizer_config.get("tokenizer_class") or not files.exists(path):
         return
@@ -208,9 +244,10 @@ def _check_parts(library: dict[str, Any], path: str):
             f"{path}: holds no vocabulary of WordPieces; only models with WordPieces can be used"
         )
     for name, accepted_value in _MODEL_VALUES.items():
-        if model.get(name, accepted_value) != accepted_value:
+        value = model.get(name, accepted_value)
+        if value != accepted_value:
             raise InputError(
-                f"{path}: {name} is {model[name]!r}, and only {accepted_value!r} can be used; take "
+                f"{path}: {name} is {value!r}, and only {accepted_value!r} can be used; take "
                 "another model"
             )
     for name in _PART_TYPES:
@@ -230,7 +267,8 @@ def _check_parts(library: dict[str, Any], path: str):
         )
     if normalizer.get("handle_chinese_chars") is False:
         errors.warn(
-            "%s: handle_chinese_chars is false, but ideographs are always single words", path
+            "%s: handle_chinese_chars is false, but ideographs are always single words",
+            path,
         )
 
 
@@ -243,7 +281,7 @@ def _check_part(library: dict[str, Any], name: str, path: str):
         vocab = library["model"].get("vocab")
         is_accepted = _is_frame(part) and _has_vocabulary_ids(part, vocab)
     else:
-        is_accepted = part.get("type") == accepted_type
+        is_accepted = part_type == accepted_type
     if not is_accepted:
         raise InputError(
             f"{path}: its {name} ({part_type}) gives other tokens than the "
@@ -251,7 +289,10 @@ def _check_part(library: dict[str, Any], name: str, path: str):
         )
 
 
-def _find_part(library: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+def _find_part(
+    library: Mapping[str, Any],
+    name: str,
+) -> dict[str, Any] | None:
     """Returns a part of a tokenizer.json; a sequence of one part is this part."""
     part = library.get(name)
     _, sequence_key = _PART_TYPES[name]
@@ -265,15 +306,15 @@ def _find_part(library: Mapping[str, Any], name: str) -> dict[str, Any] | None:
 def _is_frame(part: Mapping[str, Any]) -> bool:
     """Returns whether a post-processor puts [CLS] A [SEP] in segment 0, and B [SEP] in 1."""
     if part.get("type") == "BertProcessing":
-        tokens = [_first_item(part.get("cls")), _first_item(part.get("sep"))]
+        tokens = [_first_item(part.get(key)) for key in ("cls", "sep")]
         return tokens == ["[CLS]", "[SEP]"]
-    single = [("[CLS]", 0), ("A", 0), ("[SEP]", 0)]
-    pair = [*single, ("B", 1), ("[SEP]", 1)]
-    return (
-        part.get("type") == "TemplateProcessing"
-        and _read_template(part.get("single")) == single
-        and _read_template(part.get("pair")) == pair
-    )
+    if part.get("type") != "TemplateProcessing":
+        return False
+    single = _read_template(part.get("single"))
+    pair = _read_template(part.get("pair"))
+    expected_single = [("[CLS]", 0), ("A", 0), ("[SEP]", 0)]
+    expected_pair = [*expected_single, ("B", 1), ("[SEP]", 1)]
+    return single == expected_single and pair == expected_pair
 
 
 def _has_vocabulary_ids(part: Mapping[str, Any], vocab: Any) -> bool:
@@ -283,8 +324,10 @@ def _has_vocabulary_ids(part: Mapping[str, Any], vocab: Any) -> bool:
     if not isinstance(special_tokens, dict):
         special_tokens = {}
     for name, key in (("[CLS]", "cls"), ("[SEP]", "sep")):
+        ids = None
         token = special_tokens.get(name)
-        ids = token.get("ids") if isinstance(token, dict) else None
+        if isinstance(token, dict):
+            ids = token.get("ids")
         if part.get("type") == "BertProcessing":
             ids = part[key][1:]
         if ids not in (None, [], [vocabulary_ids.get(name)]):
@@ -294,17 +337,22 @@ def _has_vocabulary_ids(part: Mapping[str, Any], vocab: Any) -> bool:
 
 def _read_template(items: Any) -> list[tuple[Any, Any]]:
     """Returns the names and the segments of a template's items."""
+    if not isinstance(items, list):
+        return []
     pairs = []
-    for item in items if isinstance(items, list) else []:
-        settings = next(iter(item.values()), None) if isinstance(item, dict) else None
-        if isinstance(settings, dict):
-            pairs.append((settings.get("id"), settings.get("type_id")))
-        else:
-            pairs.append((None, None))
+    for item in items:
+        settings = None
+        if isinstance(item, dict):
+            settings = _first_item(list(item.values()))
+        if not isinstance(settings, dict):
+            settings = {}
+        pair = (settings.get("id"), settings.get("type_id"))
+        pairs.append(pair)
     return pairs
 
 
 def _first_item(values: Any) -> Any:
+    """Returns the first item of a list; None if there is none, or for another value."""
     return values[0] if isinstance(values, list) and values else None
 
 
@@ -324,7 +372,8 @@ def _read_vocabulary(folder: str, library: dict[str, Any] | None) -> dict[str, i
         return vocab
     # The added tokens of a tokenizer.json may be lines of vocab.txt.
     library_ids: dict[str, int | None] = {**library_vocab}
-    for token, number in _list_tokens(library.get("added_tokens")).items():
+    added_tokens = _list_tokens(library.get("added_tokens"))
+    for token, number in added_tokens.items():
         if token in vocab:
             library_ids.setdefault(token, number)
     library_path = os.path.join(folder, TOKENIZER_NAME)
@@ -345,11 +394,14 @@ def _read_library_vocabulary(library: dict[str, Any]) -> dict[str, int]:
     vocab = library["model"].get("vocab")
     if not isinstance(vocab, dict):
         return {}
-    items = [(piece, number) for piece, number in vocab.items() if has_type(number, int)]
-    return _strip_pieces(sorted(items, key=lambda item: item[1]))
+    items = [item for item in vocab.items() if has_type(item[1], int)]
+    items.sort(key=lambda item: item[1])
+    return _strip_pieces(items)
 
 
-def _strip_pieces(pieces: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _strip_pieces(
+    pieces: Iterable[tuple[str, int]],
+) -> dict[str, int]:
     """Returns the ids of pieces as a FullTokenizer has them: stripped, and without blank pieces."""
     return {piece.strip(): number for piece, number in pieces if piece.strip()}
 
@@ -365,32 +417,42 @@ def _check_added_tokens(
     special_path = os.path.join(folder, _SPECIAL_TOKENS_NAME)
     special = _read_object(special_path) or {}
     _check_special_tokens(special, special_path)
-    added_tokens = _read_object(os.path.join(folder, _ADDED_TOKENS_NAME)) or {}
-    further = ("additional_special_tokens", "extra_special_tokens")
-    # The name of a file -> tables of token -> id in the file.
-    file_tables = {
-        TOKENIZER_NAME: [_list_tokens(library.get("added_tokens"))],
-        TOKENIZER_CONFIG_NAME: [
-            _list_tokens(_read_decoder(config.get("added_tokens_decoder"))),
-            *(_list_tokens(config.get(name)) for name in further),
-        ],
-        _SPECIAL_TOKENS_NAME: [_list_tokens(special.get(name)) for name in further],
-        _ADDED_TOKENS_NAME: [added_tokens],
-    }
-    for file_name, tables in file_tables.items():
-        for table in tables:
-            for token, number in table.items():
-                if not _is_accepted_token(token, number, vocab, is_lowered):
-                    raise InputError(
-                        f"{os.path.join(folder, file_name)}: the added token {token!r} is one "
-                        "token for transformers and would be split or get another id here; remove "
-                        "it from the file if your texts do not have it, or else train with a word "
-                        "in its place (official-bert grow_vocab adds words)"
-                    )
+    added_path = os.path.join(folder, _ADDED_TOKENS_NAME)
+    added_tokens = _read_object(added_path) or {}
+    decoder_tokens = _read_decoder(config.get("added_tokens_decoder"))
+    # Files, and a table of token -> id in each. A file may have several tables.
+    file_tables = [
+        (TOKENIZER_NAME, _list_tokens(library.get("added_tokens"))),
+        (TOKENIZER_CONFIG_NAME, _list_tokens(decoder_tokens)),
+        *_list_further_tokens(TOKENIZER_CONFIG_NAME, config),
+        *_list_further_tokens(_SPECIAL_TOKENS_NAME, special),
+        (_ADDED_TOKENS_NAME, added_tokens),
+    ]
+    for file_name, table in file_tables:
+        for token, number in table.items():
+            if not _is_accepted_token(token, number, vocab, is_lowered):
+                raise InputError(
+                    f"{os.path.join(folder, file_name)}: the added token {token!r} is one "
+                    "token for transformers and would be split or get another id here; remove "
+                    "it from the file if your texts do not have it, or else train with a word "
+                    "in its place (official-bert grow_vocab adds words)"
+                )
+
+
+def _list_further_tokens(
+    file_name: str,
+    settings: Mapping[str, Any],
+) -> list[tuple[str, dict[str, int | None]]]:
+    """Returns the tables of the further special tokens in a file, each with the file's name."""
+    keys = ("additional_special_tokens", "extra_special_tokens")
+    return [(file_name, _list_tokens(settings.get(key))) for key in keys]
 
 
 def _is_accepted_token(
-    token: str, number: int | None, vocab: Mapping[str, int], is_lowered: bool
+    token: str,
+    number: int | None,
+    vocab: Mapping[str, int],
+    is_lowered: bool,
 ) -> bool:
     """Returns whether FullTokenizer also makes one token, with this id, of an added token."""
     vocabulary_id = vocab.get(token)
@@ -422,9 +484,11 @@ def _list_tokens(tokens: Any) -> dict[str, int | None]:
     ids: dict[str, int | None] = {}
     for value in values:
         text = _get_token_text(value)
-        if isinstance(text, str):
-            number = value.get("id") if isinstance(value, dict) else None
-            ids[text] = number if has_type(number, int) else None
+        if not isinstance(text, str):
+            continue
+        ids[text] = None
+        if isinstance(value, dict) and has_type(value.get("id"), int):
+            ids[text] = value["id"]
     return ids
 
 

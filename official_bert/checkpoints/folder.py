@@ -46,7 +46,8 @@ def find_prefix(path: str) -> str | None:
     if not _gfile.isdir(path):
         _refuse_part(path)
         # A checkpoint in the first format of TensorFlow is a single file.
-        return path if _gfile.exists(path) and not path.endswith(".index") else None
+        is_checkpoint = _gfile.exists(path) and not path.endswith(".index")
+        return path if is_checkpoint else None
     newest = latest_checkpoint(path)
     if newest:
         return newest
@@ -56,7 +57,8 @@ def find_prefix(path: str) -> str | None:
     # refuses it.
     complete = [prefix for prefix in indexed if _has_data(prefix, names)]
     candidates = complete or [prefix for prefix in indexed if ".ckpt" in prefix]
-    prefixes = sorted(prefix for prefix in candidates if not prefix.startswith(INPUT_PREFIX))
+    prefixes = [prefix for prefix in candidates if not prefix.startswith(INPUT_PREFIX)]
+    prefixes.sort()
     if len(prefixes) > 1:
         raise InputError(
             f"{path}: holds several checkpoints ({', '.join(prefixes)}); name one of them"
@@ -72,9 +74,10 @@ def _refuse_part(path: str):
     """Refuses a file that is only a part of a checkpoint, with the name of the whole."""
     match = _PART_FILE.fullmatch(path)
     if match and _gfile.exists(path):
+        prefix = match["prefix"]
         raise InputError(
-            f"{path}: is a part of the checkpoint {match['prefix']}, whose weights are found by "
-            f"the prefix of its files; give {match['prefix']}"
+            f"{path}: is a part of the checkpoint {prefix}, whose weights are found by "
+            f"the prefix of its files; give {prefix}"
         )
 
 
@@ -125,8 +128,8 @@ def latest_checkpoint(folder: str) -> str | None:
     existing_paths = [path for path in paths if _gfile.exists(f"{path}.index")]
     state_file = os.path.join(folder, STATE_NAME)
     current = listed_paths[-1]
-    if existing_paths and os.path.basename(existing_paths[-1]) == os.path.basename(current):
-        return existing_paths[-1]
+    if paths[-1] in existing_paths:
+        return paths[-1]
     if _gfile.exists(f"{current}.index"):
         raise InputError(
             f"{state_file}: names {current}, a checkpoint of another folder; give that folder, or "
@@ -134,8 +137,9 @@ def latest_checkpoint(folder: str) -> str | None:
         )
     if not existing_paths:
         return None
+    current_name = os.path.basename(current)
     _warn_once(
-        f"{state_file} names {os.path.basename(current)}, whose .index file is not there: the "
+        f"{state_file} names {current_name}, whose .index file is not there: the "
         f"older {existing_paths[-1]} is taken"
     )
     return existing_paths[-1]
@@ -173,8 +177,10 @@ def check_not_lost(folder: str) -> None:
     Raises:
         InputError: the file is missing.
     """
-    matches = [re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in _list_names(folder)]
-    last_step = max((int(match[1]) for match in matches if match), default=0)
+    names = _list_names(folder)
+    matches = [re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in names]
+    steps = [int(match[1]) for match in matches if match]
+    last_step = max(steps, default=0)
     state_file = os.path.join(folder, STATE_NAME)
     if last_step and not _gfile.exists(state_file):
         raise InputError(
@@ -210,11 +216,17 @@ def remove_leftovers(folder: str) -> None:
 
 
 def _list_names(folder: str) -> list[str]:
-    return [name.rstrip("/") for name in _gfile.listdir(folder)] if _gfile.isdir(folder) else []
+    """Returns the names in a folder; none if there is no folder."""
+    if not _gfile.isdir(folder):
+        return []
+    return [name.rstrip("/") for name in _gfile.listdir(folder)]
 
 
 def _delete(path: str):
-    (_gfile.rmtree if _gfile.isdir(path) else _gfile.remove)(path)
+    if _gfile.isdir(path):
+        _gfile.rmtree(path)
+    else:
+        _gfile.remove(path)
 
 
 def _read_list(folder: str) -> list[str]:
@@ -268,6 +280,9 @@ def write_state(folder: str, names: list[str]) -> None:
         names: the prefixes without the folder, so that the folder can be moved. The current one is
             the last.
     """
-    with writing.replacing(os.path.join(folder, STATE_NAME)) as file:
-        file.write(f"model_checkpoint_path: {json.dumps(names[-1])}\n")
-        file.writelines(f"all_model_checkpoint_paths: {json.dumps(name)}\n" for name in names)
+    quoted_names = [json.dumps(name) for name in names]
+    state_file = os.path.join(folder, STATE_NAME)
+    with writing.replacing(state_file) as file:
+        file.write(f"model_checkpoint_path: {quoted_names[-1]}\n")
+        for name in quoted_names:
+            file.write(f"all_model_checkpoint_paths: {name}\n")

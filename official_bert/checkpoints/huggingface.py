@@ -26,7 +26,12 @@ SEQUENCE_CLASSIFICATION = MODEL_CLASSES["classification"]
 # A class of transformers with a masked LM head -> the prefixes of the TF1 names of the weights of
 # BertForPreTraining that the class lacks.
 _MISSING_WEIGHTS = {"BertForMaskedLM": ("bert/pooler/", "cls/seq_relationship/")}
-_FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+_FLOATS = {
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+}
 
 
 class HuggingFaceCheckpoint:
@@ -89,13 +94,17 @@ class HuggingFaceCheckpoint:
         path = os.path.join(folder, CONFIG_FILE)
         if not files.exists(path):
             return ()
-        config = reading.check_object(reading.read_json(path), path)
+        content = reading.read_json(path)
+        config = reading.check_object(content, path)
         classes = config.get("architectures")
         if not isinstance(classes, list) or len(classes) != 1:
             return ()
         return _MISSING_WEIGHTS.get(str(classes[0]), ())
 
-    def replace_weights(self, new_weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def replace_weights(
+        self,
+        new_weights: Mapping[str, np.ndarray],
+    ) -> dict[str, np.ndarray]:
         """Returns all tensors of the files, some of them with new values.
 
         Args:
@@ -104,7 +113,9 @@ class HuggingFaceCheckpoint:
         Returns:
             Hugging Face name -> tensor in its type.
         """
-        tensors = {name: file.get_tensor(name) for name, file in self._open_files.items()}
+        tensors = {}
+        for name, file in self._open_files.items():
+            tensors[name] = file.get_tensor(name)
         for name, value in new_weights.items():
             entry = self._entries[name]
             for copy in (entry.huggingface, names.COPIES[name]):
@@ -116,7 +127,8 @@ class HuggingFaceCheckpoint:
     def _read_tensor(self, name: str) -> np.ndarray:
         """Reads a tensor by its Hugging Face name."""
         tensor = self._open_files[name].get_tensor(name)
-        is_short_float = tensor.dtype.itemsize == 2 and tensor.dtype.kind not in "iu"
+        dtype = tensor.dtype
+        is_short_float = dtype.itemsize == 2 and dtype.kind not in "iu"
         return tensor.astype(np.float32) if is_short_float else tensor
 
     def _read_dtype(self, entry: names.Entry) -> str:
@@ -129,7 +141,8 @@ class HuggingFaceCheckpoint:
 
     def _get_slice(self, entry: names.Entry) -> Any:
         """Returns the slice of safetensors by which the metadata of a tensor are read."""
-        return self._open_files[entry.huggingface].get_slice(entry.huggingface)
+        name = entry.huggingface
+        return self._open_files[name].get_slice(name)
 
     def _check_copies(self):
         """Refuses a tensor that should copy another one, and differs."""
@@ -177,7 +190,10 @@ def is_huggingface(path: str) -> bool:
 def _open_tensors(file: str, listed_names: list[str]) -> dict[str, Any]:
     """Opens a safetensors file; returns it under the name of each tensor that it is read for."""
     try:
-        open_file = safetensors.safe_open(files.check_model_file(file), framework="numpy")
+        open_file = safetensors.safe_open(
+            files.check_model_file(file),
+            framework="numpy",
+        )
     except (safetensors.SafetensorError, OSError) as error:
         raise InputError(
             f"{file}: cannot be read as safetensors ({error}); fetch the file again"
@@ -239,12 +255,17 @@ def write(
         fields["id2label"] = {str(number): label for number, label in numbered_labels}
         fields["label2id"] = {label: number for number, label in numbered_labels}
     content = json.dumps(fields, indent=2, sort_keys=True) + "\n"
-    with writing.replacing(os.path.join(folder, CONFIG_FILE)) as file:
+    config_path = os.path.join(folder, CONFIG_FILE)
+    with writing.replacing(config_path) as file:
         file.write(content)
-    write_tensors(os.path.join(folder, WEIGHTS_FILE), renamed_tensors)
+    weights_path = os.path.join(folder, WEIGHTS_FILE)
+    write_tensors(weights_path, renamed_tensors)
 
 
-def write_tensors(path: str, tensors: dict[str, np.ndarray]) -> None:
+def write_tensors(
+    path: str,
+    tensors: dict[str, np.ndarray],
+) -> None:
     """Writes a safetensors file.
 
     Args:
@@ -293,7 +314,8 @@ def _list_weight_files(path: str) -> dict[str, list[str]]:
 
 def _list_shards(index: str) -> dict[str, list[str]]:
     """Returns the names of the tensors to read by shard."""
-    content = reading.read_json(files.check_model_file(index))
+    index_file = files.check_model_file(index)
+    content = reading.read_json(index_file)
     weight_map = field(content, "weight_map", dict, index)
     shard_tensors: dict[str, list[str]] = {}
     for name, shard in weight_map.items():
@@ -307,5 +329,6 @@ def _list_shards(index: str) -> dict[str, list[str]]:
                 "folder; fetch the file again"
             )
         path = os.path.join(os.path.dirname(index), shard)
-        shard_tensors.setdefault(path, []).append(name)
+        shard_names = shard_tensors.setdefault(path, [])
+        shard_names.append(name)
     return shard_tensors

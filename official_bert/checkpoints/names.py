@@ -57,21 +57,25 @@ def _head(tf1: str, huggingface: str) -> tuple[Entry, Entry]:
     )
 
 
-# N stands for the number of a layer.
-_LAYER, _HF_LAYER = "bert/encoder/layer_N", "bert.encoder.layer.N"
+def _layer_scope(scope: str) -> tuple[str, str]:
+    """Returns both names of a scope in a layer; N stands for the number of the layer."""
+    dotted_scope = scope.replace("/", ".")
+    return f"bert/encoder/layer_N/{scope}", f"bert.encoder.layer.N.{dotted_scope}"
+
+
 _TABLE = (
     Entry("bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings.weight"),
     Entry("bert/embeddings/token_type_embeddings", "bert.embeddings.token_type_embeddings.weight"),
     Entry("bert/embeddings/position_embeddings", "bert.embeddings.position_embeddings.weight"),
     *_norm("bert/embeddings", "bert.embeddings"),
-    *_dense(f"{_LAYER}/attention/self/query", f"{_HF_LAYER}.attention.self.query"),
-    *_dense(f"{_LAYER}/attention/self/key", f"{_HF_LAYER}.attention.self.key"),
-    *_dense(f"{_LAYER}/attention/self/value", f"{_HF_LAYER}.attention.self.value"),
-    *_dense(f"{_LAYER}/attention/output/dense", f"{_HF_LAYER}.attention.output.dense"),
-    *_norm(f"{_LAYER}/attention/output", f"{_HF_LAYER}.attention.output"),
-    *_dense(f"{_LAYER}/intermediate/dense", f"{_HF_LAYER}.intermediate.dense"),
-    *_dense(f"{_LAYER}/output/dense", f"{_HF_LAYER}.output.dense"),
-    *_norm(f"{_LAYER}/output", f"{_HF_LAYER}.output"),
+    *_dense(*_layer_scope("attention/self/query")),
+    *_dense(*_layer_scope("attention/self/key")),
+    *_dense(*_layer_scope("attention/self/value")),
+    *_dense(*_layer_scope("attention/output/dense")),
+    *_norm(*_layer_scope("attention/output")),
+    *_dense(*_layer_scope("intermediate/dense")),
+    *_dense(*_layer_scope("output/dense")),
+    *_norm(*_layer_scope("output")),
     *_dense("bert/pooler/dense", "bert.pooler.dense"),
     *_dense("cls/predictions/transform/dense", "cls.predictions.transform.dense"),
     *_norm("cls/predictions/transform", "cls.predictions.transform"),
@@ -102,7 +106,10 @@ COPIES = {
 _REDUNDANT = re.compile(
     r"(bert\.)?embeddings\.(position_ids|token_type_ids)|cls\.predictions\.decoder\.(weight|bias)"
 )
-_OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+_OLD_NORM = {
+    "LayerNorm.gamma": "LayerNorm.weight",
+    "LayerNorm.beta": "LayerNorm.bias",
+}
 
 
 def from_path(path: str) -> str:
@@ -123,7 +130,8 @@ def from_path(path: str) -> str:
             return "/".join(parts[start:])
     for start in range(len(parts)):
         below = "/".join(parts[start:])
-        if (start <= 1 or parts[start] in _SCOPES) and to_huggingface(below) is not None:
+        may_begin = start <= 1 or parts[start] in _SCOPES
+        if may_begin and to_huggingface(below) is not None:
             return below
     return path
 
@@ -160,7 +168,8 @@ def from_huggingface(name: str) -> Entry | None:
     """
     for old, new in _OLD_NORM.items():
         name = name.replace(old, new)
-    return _find(_HUGGING_FACE_ENTRIES, name) or _find(_HUGGING_FACE_ENTRIES, f"bert.{name}")
+    entry = _find(_HUGGING_FACE_ENTRIES, name)
+    return entry or _find(_HUGGING_FACE_ENTRIES, f"bert.{name}")
 
 
 def is_redundant(huggingface: str) -> bool:
@@ -233,7 +242,8 @@ def num_layers(tf1_names: Iterable[str]) -> int:
         tf1_names: the names of its weights.
     """
     matches = [re.match(r"bert/encoder/layer_(\d+)/", name) for name in tf1_names]
-    return max((int(match[1]) + 1 for match in matches if match), default=0)
+    layer_numbers = [int(match[1]) for match in matches if match]
+    return 1 + max(layer_numbers, default=-1)
 
 
 def _find(table: dict[str, Entry], name: str) -> Entry | None:
@@ -241,7 +251,8 @@ def _find(table: dict[str, Entry], name: str) -> Entry | None:
     match = re.search(r"encoder[./]layer[._](\d+)[./]", name)
     if match is None:
         return table.get(name)
-    entry = table.get(name[: match.start(1)] + "N" + name[match.end(1) :])
+    start, end = match.span(1)
+    entry = table.get(f"{name[:start]}N{name[end:]}")
     if entry is None:
         return None
     number = match[1]

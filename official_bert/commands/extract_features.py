@@ -63,12 +63,20 @@ def format_json_vectors(vectors: np.ndarray) -> Iterator[str]:
         # even.
         millionths = np.rint(rows.astype(np.float64) * scale)
         size = np.abs(millionths)
-        is_regular = ((size >= _SMALLEST) & (size < _TOO_LARGE)) | (size == 0)
+        has_plain_form = (size >= _SMALLEST) & (size < _TOO_LARGE)
+        is_regular = has_plain_form | (size == 0)
         regular_rows = is_regular.all(axis=1)
-        is_negative = np.signbit(millionths[regular_rows])
-        texts = iter(_format_rows(size[regular_rows].astype(np.uint32), is_negative))
+        texts = _format_rows(
+            size=size[regular_rows].astype(np.uint32),
+            is_negative=np.signbit(millionths[regular_rows]),
+        )
+        regular_texts = iter(texts)
         for row, is_regular_row in zip(millionths, regular_rows, strict=True):
-            yield next(texts) if is_regular_row else json.dumps((row / scale).tolist())
+            if is_regular_row:
+                yield next(regular_texts)
+            else:
+                numbers = row / scale
+                yield json.dumps(numbers.tolist())
 
 
 def _format_rows(size: np.ndarray, is_negative: np.ndarray) -> list[str]:
@@ -81,8 +89,9 @@ def _format_rows(size: np.ndarray, is_negative: np.ndarray) -> list[str]:
     Returns:
         The N arrays.
     """
-    text = np.empty((*size.shape, _WIDTH), np.uint8)  # [N, H, width]
-    mask = np.ones(text.shape, bool)  # the characters that are part of the array
+    shape = (*size.shape, _WIDTH)
+    text = np.empty(shape, np.uint8)
+    mask = np.ones(shape, bool)  # the characters that are part of the array
     text[..., 0] = ord("-")
     mask[..., 0] = is_negative
     text[..., _POINT] = ord(".")
@@ -93,20 +102,22 @@ def _format_rows(size: np.ndarray, is_negative: np.ndarray) -> list[str]:
     rest = size
     has_digit_after = np.zeros(size.shape, bool)
     for index in range(_COMMA - 1, _POINT, -1):
-        rest, digit = rest // 10, rest % 10
+        digit = rest % 10
+        rest = rest // 10
         has_digit_after |= digit > 0
         text[..., index] = digit + ord("0")
         mask[..., index] = has_digit_after | (index == _POINT + 1)
     # The digits before the point, from the last. Leading zeros are left out, but 0.5 has one.
     for index in range(_POINT - 1, 0, -1):
         mask[..., index] = (rest > 0) | (index == _POINT - 1)
-        rest, digit = rest // 10, rest % 10
+        digit = rest % 10
+        rest = rest // 10
         text[..., index] = digit + ord("0")
 
     characters = text[mask].tobytes().decode("ascii")
-    ends = np.cumsum(mask.sum(axis=(1, 2))).tolist()
-    starts = [0, *ends]
-    return [f"[{characters[start:end]}]" for start, end in zip(starts, ends, strict=False)]
+    lengths = mask.sum(axis=(1, 2))
+    bounds = [0, *np.cumsum(lengths).tolist()]
+    return [f"[{characters[start:end]}]" for start, end in itertools.pairwise(bounds)]
 
 
 _LOGGED_EXAMPLES = 5
@@ -142,12 +153,20 @@ def run(options: ExtractionOptions) -> None:
             "--attentions: does not go with --pooling, which writes no tokens; leave one of them "
             "out"
         )
-    writing.keep_apart([options.output_file], _list_input_files(source))
+    writing.keep_apart(
+        [options.output_file],
+        _list_input_files(source),
+    )
     strategy = _make_strategy(options)
-    distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
-    config, tokenizer = source.config, source.tokenizer
-    layers = parse_layers(options.layers, config.num_hidden_layers)
-    batches = _read_batches(read_sentences(options.input_file), options.batch_size)
+    distribution.check_divides(
+        options.batch_size,
+        strategy.num_replicas_in_sync,
+        "batch_size",
+    )
+    tokenizer = source.tokenizer
+    layers = parse_layers(options.layers, source.config.num_hidden_layers)
+    all_sentences = read_sentences(options.input_file)
+    batches = _read_batches(all_sentences, options.batch_size)
     # An empty file is refused here, before anything is built or written.
     first = next(batches)
     _warn_about_tables(options.input_file, first[0].text_a)
@@ -158,14 +177,20 @@ def run(options: ExtractionOptions) -> None:
         num_lines = 0
         for sentences in itertools.chain([first], batches):
             inputs = [
-                model_input(tokenizer, sentence.text_a, sentence.text_b, source.max_seq_length)
+                model_input(
+                    tokenizer,
+                    sentence.text_a,
+                    sentence.text_b,
+                    source.max_seq_length,
+                )
                 for sentence in sentences
             ]
             features = padded_features(inputs, tokenizer, source.max_seq_length)
             if sentences is first:
                 check_unknown(tokenizer, features["input_ids"])
             _log_first(sentences, inputs, features)
-            _write(file, sentences, inputs, layers, encode(features))
+            encoded = encode(features)
+            _write(file, sentences, inputs, layers, encoded)
             num_lines = sentences[-1].line_index + 1
             progress(num_lines)
     logging.info("Wrote the features of %d lines to %s", num_lines, options.output_file)
@@ -220,13 +245,17 @@ def _make_strategy(options: ExtractionOptions) -> tf.distribute.Strategy:
         )
     return distribution.make_strategy(
         DistributionOptions(
-            use_tpu=options.use_tpu, master=options.master, num_tpu_cores=options.num_tpu_cores
+            use_tpu=options.use_tpu,
+            master=options.master,
+            num_tpu_cores=options.num_tpu_cores,
         )
     )
 
 
 def _make_encoder(
-    source: ModelSource, strategy: tf.distribute.Strategy, layers: Sequence[int]
+    source: ModelSource,
+    strategy: tf.distribute.Strategy,
+    layers: Sequence[int],
 ) -> Callable[[Features], dict[str, np.ndarray]]:
     """Builds the model and loads the weights.
 
@@ -243,9 +272,14 @@ def _make_encoder(
         outputs = model(*inputs, output_attentions=options.attentions)
         # TensorFlow prunes the layers above the last chosen one, and the pooler, from the graph.
         if options.pooling:
-            vectors = outputs.all_encoder_layers[layers[0]]
-            return {"pooled": pooled(options.pooling, vectors, features["input_mask"])}
-        vectors = tf.stack([outputs.all_encoder_layers[layer] for layer in layers], axis=2)
+            sentence_vectors = pooled(
+                options.pooling,
+                outputs.all_encoder_layers[layers[0]],
+                features["input_mask"],
+            )
+            return {"pooled": sentence_vectors}
+        layer_vectors = [outputs.all_encoder_layers[layer] for layer in layers]
+        vectors = tf.stack(layer_vectors, axis=2)
         results = {"vectors": tf.cast(vectors, tf.float32)}
         if options.attentions:
             probabilities = [outputs.all_attention_probabilities[layer] for layer in layers]
@@ -259,14 +293,17 @@ def _make_encoder(
         for feature in encoder_features(source.max_seq_length)
     }
 
-    @tf.function(input_signature=None if options.use_tpu else [specs], autograph=False)
+    signature = None if options.use_tpu else [specs]
+
+    @tf.function(input_signature=signature, autograph=False)
     def run_replicas(parts: Any) -> Any:
         return strategy.run(choose_layers, args=(parts,))
 
     def encode(features: Features) -> dict[str, np.ndarray]:
         num_examples = len(features["input_ids"])
         if options.use_tpu:
-            padding = ((0, options.batch_size - num_examples), (0, 0))
+            num_missing = options.batch_size - num_examples
+            padding = ((0, num_missing), (0, 0))
             features = {name: np.pad(values, padding) for name, values in features.items()}
         parts = distribution.split_over_replicas(strategy, features, axis=0)
         outputs = {}
@@ -284,7 +321,10 @@ def _load_model(source: ModelSource, strategy: tf.distribute.Strategy) -> BertMo
     precision.check_dtype(options.dtype, strategy)
     dtype, _ = precision.choose(options.dtype, strategy)
     with strategy.scope(), precision.computing_in(dtype):
-        model = BertModel(source.config, use_one_hot_embeddings=options.use_one_hot_embeddings)
+        model = BertModel(
+            source.config,
+            use_one_hot_embeddings=options.use_one_hot_embeddings,
+        )
     report = load_checkpoint(model, source.checkpoint)
     if not options.allow_missing_weights:
         report.check_complete(unused=("bert/pooler/",))
@@ -319,7 +359,8 @@ def _write(
         tokens = inputs[row].tokens
         vectors = encoded["vectors"][row]
         hidden_size = vectors.shape[-1]
-        texts = format_json_vectors(vectors[: len(tokens)].reshape(-1, hidden_size))
+        token_vectors = vectors[: len(tokens)].reshape(-1, hidden_size)
+        texts = format_json_vectors(token_vectors)
         features = []
         for token in tokens:
             values = [f'{{"index": {layer}, "values": {next(texts)}}}' for layer in layers]
@@ -327,12 +368,20 @@ def _write(
             features.append(f'{{"token": {json.dumps(token)}, "layers": [{layers_text}]}}')
         fields = f'"features": [{", ".join(features)}]'
         if "attentions" in encoded:
-            attentions = _format_attentions(encoded["attentions"][row], len(tokens), layers)
+            attentions = _format_attentions(
+                encoded["attentions"][row],
+                len(tokens),
+                layers,
+            )
             fields += f', "attentions": [{attentions}]'
         file.write(f'{{"linex_index": {sentence.line_index}, {fields}}}\n')
 
 
-def _format_attentions(probabilities: np.ndarray, num_tokens: int, layers: Sequence[int]) -> str:
+def _format_attentions(
+    probabilities: np.ndarray,
+    num_tokens: int,
+    layers: Sequence[int],
+) -> str:
     """Returns the JSON objects of the layers, without padding, for float32[layers, N, S, S]."""
     num_heads = probabilities.shape[1]
     without_padding = probabilities[..., :num_tokens, :num_tokens]

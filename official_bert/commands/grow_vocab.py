@@ -53,7 +53,12 @@ def run(options: GrowthOptions) -> None:
     row_pieces = _place_words(new_words, lines)
     config_fields = reading.read_json(source.options.bert_config_file)
     config_fields["vocab_size"] = max(config.vocab_size, len(lines))
-    grown_weights = _grow_weights(checkpoint, config, config_fields["vocab_size"], row_pieces)
+    grown_weights = _grow_weights(
+        checkpoint,
+        config,
+        config_fields["vocab_size"],
+        row_pieces,
+    )
 
     # Write the new folder.
     with writing.replacing_folder(output_dir) as folder:
@@ -71,9 +76,13 @@ def run(options: GrowthOptions) -> None:
         # The new folder contains the encoder and the files of another library.
         if layout.encoder != model:
             layout.write(folder, config.hidden_size)
-        for name in find_layout(source.folder.path).files:
-            _copy(os.path.join(source.folder.path, name), os.path.join(folder, name))
-        source_names = {*files.list_folder(source.folder.path)}
+        source_folder = source.folder.path
+        for name in find_layout(source_folder).files:
+            _copy(
+                os.path.join(source_folder, name),
+                os.path.join(folder, name),
+            )
+        source_names = {*files.list_folder(source_folder)}
         uncopied_names = source_names.difference(files.list_folder(folder))
     uncopied_names = sorted(
         name
@@ -85,7 +94,10 @@ def run(options: GrowthOptions) -> None:
 
 
 def _grow_weights(
-    checkpoint: Checkpoint, config: BertConfig, vocab_size: int, row_pieces: dict[int, list[int]]
+    checkpoint: Checkpoint,
+    config: BertConfig,
+    vocab_size: int,
+    row_pieces: dict[int, list[int]],
 ) -> dict[str, np.ndarray]:
     """Returns the word embeddings, and the bias of the words as outputs, with the new words.
 
@@ -109,7 +121,8 @@ def _grow_weights(
                 f"{checkpoint.path}: {name} has not {config.vocab_size} rows; restore the model's "
                 "files"
             )
-        new_rows = np.zeros((vocab_size - len(values), *values.shape[1:]), np.float32)
+        num_new_rows = vocab_size - len(values)
+        new_rows = np.zeros((num_new_rows, *values.shape[1:]), np.float32)
         grown_values = np.concatenate([values, new_rows])
         for row, pieces in row_pieces.items():
             grown_values[row] = values[pieces].mean(axis=0)
@@ -122,7 +135,11 @@ def _write_text(folder: str, name: str, text: str):
         file.write(f"{text}\n")
 
 
-def _write_weights(folder: str, checkpoint: Checkpoint, grown_weights: dict[str, np.ndarray]):
+def _write_weights(
+    folder: str,
+    checkpoint: Checkpoint,
+    grown_weights: dict[str, np.ndarray],
+):
     """Writes the weights of the model in the format of its checkpoint."""
     if isinstance(checkpoint, huggingface.HuggingFaceCheckpoint):
         path = os.path.join(folder, huggingface.WEIGHTS_FILE)
@@ -145,9 +162,15 @@ def _copy(source: str, target: str):
         files.make_folder(target)
         for entry_name in files.list_folder(source):
             name = entry_name.rstrip("/")
-            _copy(os.path.join(source, name), os.path.join(target, name))
+            _copy(
+                os.path.join(source, name),
+                os.path.join(target, name),
+            )
         return
-    with files.open_file(source, "rb") as content, writing.replacing(target, "wb") as copy:
+    with (
+        files.open_file(source, "rb") as content,
+        writing.replacing(target, "wb") as copy,
+    ):
         shutil.copyfileobj(content, copy)
 
 
@@ -158,12 +181,15 @@ def _read_new_words(path: str, tokenizer: FullTokenizer) -> dict[str, list[int]]
     new_words: dict[str, list[int]] = {}
     num_in_vocabulary = 0
     wordpiece = tokenizer.wordpiece_tokenizer
-    for number, line in enumerate(reading.read_lines(path), 1):
+    lines = reading.read_lines(path)
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         words = tokenizer.basic_tokenizer.tokenize(line)
         if len(words) != 1 or len(words[0]) > wordpiece.max_input_chars_per_word:
-            fault = "a word that is too long" if len(words) == 1 else f"{len(words)} words"
+            fault = f"{len(words)} words"
+            if len(words) == 1:
+                fault = "a word that is too long"
             raise InputError(
                 f"{path}: line {number}: {line[:40]!r} is {fault} for the tokenizer; write one on "
                 "each line"
@@ -187,7 +213,10 @@ def _read_new_words(path: str, tokenizer: FullTokenizer) -> dict[str, list[int]]
     return new_words
 
 
-def _place_words(words: dict[str, list[int]], lines: list[str]) -> dict[int, list[int]]:
+def _place_words(
+    words: dict[str, list[int]],
+    lines: list[str],
+) -> dict[int, list[int]]:
     """Writes words over `[unusedN]` lines, then behind the last line.
 
     Args:

@@ -20,6 +20,9 @@ _MOST_LOGGED = 12  # ignored columns in the log
 _match_delimiter = re.compile("[\t;,|]").search
 _match_numbered = re.compile(r"(.+)_[0-9]+").fullmatch
 
+# Role -> column, or a list of columns, from flags.
+Assigned = Mapping[str, str | Sequence[str]]
+
 
 class Role(NamedTuple):
     """A role of columns.
@@ -76,18 +79,25 @@ class Columns(NamedTuple):
     def column_name(self, role: str) -> str | None:
         """Returns the name of a role's only column; None if it has none."""
         number = self.number(role)
-        return None if number is None else self.name(number)
+        if number is None:
+            return None
+        return self.name(number)
 
     def name(self, number: int) -> str:
         """Returns the name of a column, or its number where the file does not name it."""
-        return self.names[number] if 0 <= number < len(self.names) else str(number)
+        return _name_column(self.names, number)
+
+
+def _name_column(names: Sequence[str], number: int) -> str:
+    is_named = 0 <= number < len(names)
+    return names[number] if is_named else str(number)
 
 
 def decide_columns(
     path: str,
     names: Sequence[str],
     roles: Sequence[Role],
-    assigned: Mapping[str, str | Sequence[str]] | None = None,
+    assigned: Assigned | None = None,
     width: int | None = None,
 ) -> Columns:
     """Decides the columns of each role, and logs them in one line.
@@ -104,14 +114,21 @@ def decide_columns(
         InputError: a column is missing, has two roles, or could be one of several.
     """
     width = len(names) if width is None else width
-    role_columns, assignments = _apply_flags(path, names, roles, assigned or {}, width)
+    role_columns, assignments = _apply_flags(
+        path,
+        names,
+        roles,
+        assigned or {},
+        width,
+    )
     for role in roles:
         if role.name in role_columns:
             continue
         if names:
-            role_columns[role.name] = _list_usual(path, names, role, assignments)
+            numbers = _list_usual(path, names, role, assignments)
         else:
-            role_columns[role.name] = _list_positions(role, width)
+            numbers = _list_positions(role, width)
+        role_columns[role.name] = numbers
     _check_apart(path, names, roles, role_columns)
     guessed = _guess(path, names, roles, role_columns, assignments)
     columns = Columns(path, names, role_columns, frozenset(guessed))
@@ -123,7 +140,7 @@ def _apply_flags(
     path: str,
     names: Sequence[str],
     roles: Sequence[Role],
-    assigned: Mapping[str, str | Sequence[str]],
+    assigned: Assigned,
     width: int,
 ) -> tuple[dict[str, list[int]], dict[int, str]]:
     """Returns the columns of the roles that flags assign, and the flag of each assigned column."""
@@ -162,7 +179,13 @@ def fold_name(name: str) -> str:
     return name.strip().casefold()
 
 
-def _find(path: str, names: Sequence[str], column: str, where: str, width: int) -> int:
+def _find(
+    path: str,
+    names: Sequence[str],
+    column: str,
+    where: str,
+    width: int,
+) -> int:
     """Returns the number of a column that a flag names.
 
     The number is out of range if the first row has no such column.
@@ -191,14 +214,19 @@ def _from_start(number: int, width: int) -> int:
 
     The end is that of the first row, because a row that lacks a column has another last column.
     """
-    return number + width if -width <= number < 0 else number
+    is_from_end = -width <= number < 0
+    return number + width if is_from_end else number
 
 
 def _list_usual(
-    path: str, names: Sequence[str], role: Role, assignments: Mapping[int, str]
+    path: str,
+    names: Sequence[str],
+    role: Role,
+    assignments: Mapping[int, str],
 ) -> list[int]:
     """Returns the columns of usual names, without those that a flag assigns to another role."""
-    matches = [number for number, name in enumerate(names) if _is_usual(fold_name(name), role)]
+    folded = [fold_name(name) for name in names]
+    matches = [number for number, name in enumerate(folded) if _is_usual(name, role)]
     free = [number for number in matches if number not in assignments]
     if len(free) > 1 and not role.is_list:
         several = " and ".join(names[number] for number in free)
@@ -219,7 +247,9 @@ def _is_usual(name: str, role: Role) -> bool:
     """Returns whether a folded name is a usual one of a role."""
     if name in role.usual_names:
         return True
-    match = _match_numbered(name) if role.is_list else None
+    if not role.is_list:
+        return False
+    match = _match_numbered(name)
     return match is not None and match[1] in role.usual_names
 
 
@@ -231,7 +261,10 @@ def _list_positions(role: Role, width: int) -> list[int]:
 
 
 def _check_apart(
-    path: str, names: Sequence[str], roles: Sequence[Role], role_columns: Mapping[str, list[int]]
+    path: str,
+    names: Sequence[str],
+    roles: Sequence[Role],
+    role_columns: Mapping[str, list[int]],
 ):
     """Raises InputError if two roles have one column.
 
@@ -243,10 +276,10 @@ def _check_apart(
             other = column_roles.setdefault(number, role)
             if other is role:
                 continue
-            name = names[number] if number < len(names) else str(number)
+            name = _name_column(names, number)
+            remedy = f"name both, {other.format_flag()} {role.format_flag()}"
             raise InputError(
-                f"{path}: {other.name} and {role.name} are one column, {name}; name both, "
-                f"{other.format_flag()} {role.format_flag()}"
+                f"{path}: {other.name} and {role.name} are one column, {name}; {remedy}"
             )
 
 
@@ -262,29 +295,32 @@ def _guess(
     The only free column has the role. In a table of two columns the first one is that of the first
     role. Columns that only name the rows are not counted.
     """
-    missing = [role for role in roles if role.is_required and not role_columns[role.name]]
+    required = [role for role in roles if role.is_required]
+    missing = [role for role in required if not role_columns[role.name]]
     if not missing:
         return []
     _refuse_other_delimiter(path, names, missing[0])
     free_numbers = _list_free(names, role_columns, assignments)
-    is_only_column = len(free_numbers) == len(missing) == 1
-    is_small_table = len(names) <= 2 and len(free_numbers) >= len(missing)
+    num_free = len(free_numbers)
+    is_only_column = num_free == len(missing) == 1
+    is_small_table = len(names) <= 2 and num_free >= len(missing)
     can_be_guessed = all(role.can_be_guessed for role in missing)
     if can_be_guessed and (is_only_column or is_small_table):
         for role, number in zip(missing, free_numbers, strict=False):
             role_columns[role.name] = [number]
         return [role.name for role in missing]
     role = missing[0]
+    all_names = ", ".join(names)
     what = "no names of columns"
     if names:
-        what = f"{len(names)} columns, {', '.join(names)}"
+        what = f"{len(names)} columns, {all_names}"
     if not role.flag:
         usual_names = " or ".join(role.usual_names)
         raise InputError(f"{path}: has {what}, and none called {usual_names}; name it so")
     if role.can_be_guessed:
         raise InputError(f"{path}: has {what}; name that of {role.name}, {role.format_flag()}")
     raise InputError(
-        f"{path}: none of its columns {', '.join(names)} has a usual name; name them, as in "
+        f"{path}: none of its columns {all_names} has a usual name; name them, as in "
         f"{role.format_flag('question')}"
     )
 
@@ -298,7 +334,8 @@ def _list_free(
     used_numbers = set(assignments).union(*role_columns.values())
     free_numbers = []
     for number, name in enumerate(names):
-        if number not in used_numbers and fold_name(name) not in _ROW_NAMES:
+        is_row_name = fold_name(name) in _ROW_NAMES
+        if number not in used_numbers and not is_row_name:
             free_numbers.append(number)
     return free_numbers
 
@@ -308,12 +345,17 @@ def _refuse_other_delimiter(path: str, names: Sequence[str], role: Role):
 
     The delimiter may be that of another format.
     """
-    delimiter = _match_delimiter(names[0]) if len(names) == 1 else None
+    if len(names) != 1:
+        return
+    delimiter = _match_delimiter(names[0])
     if delimiter is None:
         return
-    remedy = f", or name the column, {role.format_flag(0)}" if role.flag else ""
+    remedy = ""
+    if role.flag:
+        remedy = f", or name the column, {role.format_flag(0)}"
     raise InputError(
-        f"{path}: has one column, {names[0]!r}, which may be several with {delimiter[0]!r} "
+        f"{path}: has one column, {names[0]!r}, "
+        f"which may be several with {delimiter[0]!r} "
         "between them; write commas into a .csv and tabs into a .tsv, give "
         f"--data_format{remedy}"
     )
@@ -328,10 +370,19 @@ def _log(columns: Columns, roles: Sequence[Role]):
             role_names = [columns.name(number) for number in numbers]
             assignments.append(f"{role.name}={'+'.join(role_names)}")
             numbers_read.update(numbers)
-    ignored = [name for number, name in enumerate(columns.names) if number not in numbers_read]
+    ignored = []
+    for number, name in enumerate(columns.names):
+        if number not in numbers_read:
+            ignored.append(name)
     ending = ""
     if ignored:
         ending = f"; ignoring {', '.join(ignored[:_MOST_LOGGED])}"
-    if len(ignored) > _MOST_LOGGED:
-        ending += f" and {len(ignored) - _MOST_LOGGED} more"
-    logging.info("%s: Reading %s%s", columns.path, ", ".join(assignments), ending)
+    num_others = len(ignored) - _MOST_LOGGED
+    if num_others > 0:
+        ending += f" and {num_others} more"
+    logging.info(
+        "%s: Reading %s%s",
+        columns.path,
+        ", ".join(assignments),
+        ending,
+    )

@@ -28,11 +28,13 @@ class RaggedRows:
     """
 
     def __init__(self, rows: Iterable[Iterable[int]]):
-        values, starts = array.array("i"), array.array("q", [0])
+        values = array.array("i")
+        starts = array.array("q", [0])
         for row in rows:
             values.extend(row)
             starts.append(len(values))
-        self.values, self.starts = np.array(values), np.array(starts)
+        self.values = np.array(values)
+        self.starts = np.array(starts)
         self.lengths = np.diff(self.starts)
 
     def __len__(self) -> int:
@@ -47,9 +49,8 @@ class RaggedRows:
         """
         batch = np.zeros((len(rows), length), self.values.dtype)
         if len(rows):
-            batch[_length_mask(self.lengths[rows], length)] = np.concatenate(
-                [self[row] for row in rows]
-            )
+            mask = _length_mask(self.lengths[rows], length)
+            batch[mask] = np.concatenate([self[row] for row in rows])
         return batch
 
 
@@ -82,10 +83,11 @@ class ModelInputs:
         int32[n, length].
         """
         mask = _length_mask(self.lengths[rows], length)
+        is_first = _length_mask(self.num_first[rows], length)
         values = (
             self.ids.padded(rows, length),
             mask,
-            mask & ~_length_mask(self.num_first[rows], length),
+            mask & ~is_first,
         )
         table = encoder_features(length)
         return {
@@ -109,16 +111,25 @@ class ModelInput(NamedTuple):
 
 
 def model_input(
-    tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int
+    tokenizer: FullTokenizer,
+    text_a: str,
+    text_b: str | None,
+    max_seq_length: int,
 ) -> ModelInput:
     """Tokenizes a text, or a pair whose second text has tokens, and truncates it to
     `max_seq_length` tokens.
     """
     tokens_b = tokenizer.tokenize(text_b) if text_b else []
     tokens, num_first = build_pair(
-        tokenizer.tokenize(text_a), tokens_b, max_seq_length, "[CLS]", "[SEP]"
+        tokenizer.tokenize(text_a),
+        tokens_b,
+        max_seq_length,
+        "[CLS]",
+        "[SEP]",
     )
-    return ModelInput(tokens, [0] * num_first + [1] * (len(tokens) - num_first))
+    num_second = len(tokens) - num_first
+    segment_ids = [0] * num_first + [1] * num_second
+    return ModelInput(tokens, segment_ids)
 
 
 class IdEncoder(Protocol):
@@ -134,14 +145,22 @@ class IdEncoder(Protocol):
 
 
 def model_input_ids(
-    tokenizer: IdEncoder, text_a: str, text_b: str | None, max_seq_length: int
+    tokenizer: IdEncoder,
+    text_a: str,
+    text_b: str | None,
+    max_seq_length: int,
 ) -> tuple[list[int], int]:
     """Returns the ids of `model_input`'s tokens and the number of tokens in segment 0, without
     making token strings.
     """
     ids_b = tokenizer.encode(text_b) if text_b else []
-    cls, sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
-    return build_pair(tokenizer.encode(text_a), ids_b, max_seq_length, cls, sep)
+    return build_pair(
+        tokenizer.encode(text_a),
+        ids_b,
+        max_seq_length,
+        tokenizer.vocab["[CLS]"],
+        tokenizer.vocab["[SEP]"],
+    )
 
 
 def doc_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[tuple[int, int]]:
@@ -155,19 +174,22 @@ def doc_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[tuple[i
 
 
 def padded_features(
-    inputs: Sequence[ModelInput], tokenizer: FullTokenizer, max_seq_length: int
+    inputs: Sequence[ModelInput],
+    tokenizer: FullTokenizer,
+    max_seq_length: int,
 ) -> dict[str, np.ndarray]:
     """Returns `input_ids`, `input_mask` and `segment_ids`, each int32[batch, max_seq_length],
     padded with 0.
     """
-    table = encoder_features(max_seq_length)
-    batch = {
-        feature.name: np.zeros((len(inputs), feature.length), feature.dtype) for feature in table
-    }
+    batch = {}
+    for feature in encoder_features(max_seq_length):
+        shape = (len(inputs), feature.length)
+        batch[feature.name] = np.zeros(shape, feature.dtype)
     for row, (tokens, segment_ids) in enumerate(inputs):
-        batch["input_ids"][row, : len(tokens)] = tokenizer.convert_tokens_to_ids(tokens)
-        batch["input_mask"][row, : len(tokens)] = 1
-        batch["segment_ids"][row, : len(tokens)] = segment_ids
+        ids = tokenizer.convert_tokens_to_ids(tokens)
+        batch["input_ids"][row, : len(ids)] = ids
+        batch["input_mask"][row, : len(ids)] = 1
+        batch["segment_ids"][row, : len(ids)] = segment_ids
     return batch
 
 
@@ -210,12 +232,16 @@ def check_unknown(tokenizer: FullTokenizer, ids: np.ndarray) -> bool:
     return num_tokens >= _FEWEST_TOKENS and warn_about_unknown(is_unknown.sum() / num_tokens)
 
 
-def _text_and_unknown(tokenizer: FullTokenizer, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _text_and_unknown(
+    tokenizer: FullTokenizer,
+    ids: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns which ids are tokens of a text, and which of those are [UNK], bool like `ids`."""
-    is_text = ~np.isin(
-        ids, [tokenizer.vocab.get(piece, 0) for piece in ("[PAD]", "[CLS]", "[SEP]")]
-    )
-    return is_text, is_text & (ids == tokenizer.vocab["[UNK]"])
+    vocab = tokenizer.vocab
+    frame_ids = [vocab.get(piece, 0) for piece in ("[PAD]", "[CLS]", "[SEP]")]
+    is_text = ~np.isin(ids, frame_ids)
+    is_unknown = is_text & (ids == vocab["[UNK]"])
+    return is_text, is_unknown
 
 
 def check_unknown_in(tokenizer: FullTokenizer, encoded: EncodedSet, length: int) -> None:
@@ -248,8 +274,11 @@ def warn_about_unknown_requests(tokenizer: FullTokenizer, encoded: EncodedSet, l
     ids = encoded.features(rows, length)["input_ids"]
     if check_unknown(tokenizer, ids):
         return True
-    is_text, is_unknown = _text_and_unknown(tokenizer, ids.reshape(len(ids), -1))
-    num_unknown = int((is_unknown.any(-1) & (is_unknown == is_text).all(-1)).sum())
+    ids = ids.reshape(len(ids), -1)
+    is_text, is_unknown = _text_and_unknown(tokenizer, ids)
+    has_only_unknown = (is_unknown == is_text).all(-1)
+    is_unknown_text = is_unknown.any(-1) & has_only_unknown
+    num_unknown = int(is_unknown_text.sum())
     if num_unknown:
         noun = "a text is" if num_unknown == 1 else f"{num_unknown} texts are"
         warn(
@@ -261,7 +290,9 @@ def warn_about_unknown_requests(tokenizer: FullTokenizer, encoded: EncodedSet, l
 
 
 def log_example(
-    tokens: Sequence[str], is_first: bool, details: Callable[[], Iterable[str]]
+    tokens: Sequence[str],
+    is_first: bool,
+    details: Callable[[], Iterable[str]],
 ) -> None:
     """Logs the first example in a line, or with --verbosity=1 the details of each."""
     if logging.level_debug():

@@ -22,7 +22,12 @@ from official_bert.io.errors import InputError, brief
 from official_bert.options.fine_tuning import DATA_FORMATS
 
 TSV, CSV, JSON_LINES, PARQUET = DATA_FORMATS
-_ENDINGS = {TSV: (".tsv",), CSV: (".csv",), JSON_LINES: (".jsonl", ".json"), PARQUET: (".parquet",)}
+_ENDINGS = {
+    TSV: (".tsv",),
+    CSV: (".csv",),
+    JSON_LINES: (".jsonl", ".json"),
+    PARQUET: (".parquet",),
+}
 _ALL_ENDINGS = tuple(itertools.chain.from_iterable(_ENDINGS.values()))
 # Tasks with another format than tables read these, too.
 OTHER_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
@@ -49,11 +54,16 @@ def expand_paths(flag_value: str, flag: str) -> list[str]:
 
     A value that is the name of a file names this file, also if it has commas or brackets.
     """
-    is_one = files.exists(flag_value) or not re.search(r"[,*?[]", flag_value)
-    return [flag_value] if is_one else files.expand(flag_value.split(","), flag)
+    if files.exists(flag_value) or not re.search(r"[,*?[]", flag_value):
+        return [flag_value]
+    return files.expand(flag_value.split(","), flag)
 
 
-def find_table(folder: str, stem: str, data_format: str | None = None) -> str:
+def find_table(
+    folder: str,
+    stem: str,
+    data_format: str | None = None,
+) -> str:
     """Returns the file of a set in a folder.
 
     Args:
@@ -77,7 +87,11 @@ def find_table(folder: str, stem: str, data_format: str | None = None) -> str:
     return paths[0] if paths else os.path.join(folder, names[0])
 
 
-def read_rows(path: str, data_format: str | None = None, is_quoted: bool = False) -> Iterator[Row]:
+def read_rows(
+    path: str,
+    data_format: str | None = None,
+    is_quoted: bool = False,
+) -> Iterator[Row]:
     """Yields the names of the columns and the rows; of a TSV or CSV file without names, the rows.
 
     With `is_quoted`, fields of TSV may be quoted as in CSV.
@@ -126,15 +140,14 @@ def read_records(
         for row in read_rows(path, data_format, is_quoted):
             # The names in a file that is not made of lines come without a line.
             is_header = not names and (has_header or not row.line)
+            width = len(row.fields)
             if not names:
-                numbers = [str(number) for number in range(len(row.fields))]
-                names = row.fields if is_header else numbers
+                names = row.fields if is_header else [str(number) for number in range(width)]
             if len(set(names)) < len(names):
                 raise row.error("names a column twice; name each once")
-            if len(row.fields) != len(names):
+            if width != len(names):
                 raise row.error(
-                    f"has {len(row.fields)} columns, the first one {len(names)}; complete or "
-                    "correct it"
+                    f"has {width} columns, the first one {len(names)}; complete or correct it"
                 )
             if not is_header:
                 refuse_second_header(row, names)
@@ -143,7 +156,8 @@ def read_records(
 
 def refuse_second_header(row: Row, names: Sequence[str]) -> None:
     """Raises InputError for a row that repeats the names of the columns, as in joined files."""
-    if len(names) > 1 and list(row.fields) == list(names):
+    is_repeated = list(row.fields) == list(names)
+    if is_repeated and len(names) > 1:
         raise row.error(
             "has the names of the columns again, as where another file begins; delete it"
         )
@@ -212,18 +226,27 @@ def read_tagged(flag_value: str, flag: str, labelled: bool = True) -> ConllFile:
             has_documents = True
         elif words:
             word_columns = [[word] for word in words]
+            labels = None
             if tags is not None:
                 all_tags.append(tags)
                 word_columns = [[word, tag] for word, tag in zip(words, tags, strict=True)]
-            labels = tables.to_iob2(tags) if labelled and tags is not None else None
+                if labelled:
+                    labels = tables.to_iob2(tags)
             sentence = Sentence(row.line, document, word_columns, labels, row.where)
             sentences.append(sentence)
-    scheme = tables.logged_scheme(flag_value, all_tags) if all_tags else tables.IOB2
+    scheme = tables.IOB2
+    if all_tags:
+        scheme = tables.logged_scheme(flag_value, all_tags)
     tables.not_empty(sentences, flag_value)
     return ConllFile(flag_value, sentences, scheme, has_documents)
 
 
-def _check_tags(row: Row, tags: Sequence[str], tags_name: str, num_words: int):
+def _check_tags(
+    row: Row,
+    tags: Sequence[str],
+    tags_name: str,
+    num_words: int,
+):
     """Raises InputError for tags of another form, or another number of them."""
     _refuse_wrong(row, "tag", tags, tables.is_tag, tables.TAG_FORMS)
     remedy = "give types without blanks, which separate the columns of CoNLL"
@@ -235,7 +258,11 @@ def _check_tags(row: Row, tags: Sequence[str], tags_name: str, num_words: int):
 
 
 def _refuse_wrong(
-    row: Row, noun: str, values: Sequence[str], is_right: Callable[[str], object], remedy: str
+    row: Row,
+    noun: str,
+    values: Sequence[str],
+    is_right: Callable[[str], object],
+    remedy: str,
 ):
     """Raises InputError for the first value that is not right."""
     for value in values:
@@ -263,13 +290,16 @@ def _read_json_lines(path: str) -> Iterator[Row]:
             )
         try:
             value = reading.parse_json(
-                text, has_lines=False, object_pairs_hook=reading.distinct_fields
+                text,
+                has_lines=False,
+                object_pairs_hook=reading.distinct_fields,
             )
         except InputError as error:
             raise InputError(
                 f"{path}: line {line}: {error}; give one JSON object a line"
             ) from error
-        objects.append((line, reading.check_object(value, f"{path}: line {line}")))
+        fields = reading.check_object(value, f"{path}: line {line}")
+        objects.append((line, fields))
     tables.log_blank(path, num_blank)
     distinct_names: dict[str, None] = {}
     for _, fields in objects:
@@ -278,7 +308,8 @@ def _read_json_lines(path: str) -> Iterator[Row]:
     if objects:
         yield Row(path, 0, names)
     for line, fields in objects:
-        yield Row(path, line, [fields.get(name) for name in names])
+        values = [fields.get(name) for name in names]
+        yield Row(path, line, values)
 
 
 def _read_parquet(path: str) -> Iterator[Row]:
@@ -307,7 +338,8 @@ def _read_parquet(path: str) -> Iterator[Row]:
     metadata = table.schema.metadata or {}
     labels = _recorded_labels(metadata.get(b"huggingface"))
     yield Row(path, 0, table.column_names, "row")
-    for number, values in enumerate(zip(*columns, strict=True), start=1):
+    rows = zip(*columns, strict=True)
+    for number, values in enumerate(rows, start=1):
         fields = list(values)
         row = Row(path, number, fields, "row")
         for column, name in enumerate(table.column_names):
@@ -316,7 +348,9 @@ def _read_parquet(path: str) -> Iterator[Row]:
         yield row
 
 
-def _recorded_labels(metadata: bytes | None) -> dict[str, list[str]]:
+def _recorded_labels(
+    metadata: bytes | None,
+) -> dict[str, list[str]]:
     """Returns the names of the labels by column.
 
     `metadata` is the JSON that Hugging Face's library writes into a Parquet file.

@@ -17,9 +17,11 @@ from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 
 T = TypeVar("T")
+_Block = tuple[int, int, list[list[str]]]  # a sentence's first line, document and columns
 
 _MAX_FIELD_CHARACTERS = 2**31 - 1  # csv's own limit is 131,072
-IOB1, IOB2 = "IOB1", "IOB2"
+IOB1 = "IOB1"
+IOB2 = "IOB2"
 _OTHER_FORMS = (".tsv", ".csv", ".jsonl", ".json", ".txt", ".tsv.gz")
 DOCUMENT_START = "-DOCSTART-"
 _match_pair = re.compile(r"(.*) \|\|\| (.*)").fullmatch  # greedy: splits at the last separator
@@ -101,7 +103,12 @@ def read_csv(
     csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     numbered = numbered_lines(path, decompresses=decompresses, keeps_returns=keeps_returns)
     lines = (f"{text}\n" for _, text in numbered)
-    reader = csv.reader(lines, delimiter=delimiter, quotechar=quotechar, strict=True)
+    reader = csv.reader(
+        lines,
+        delimiter=delimiter,
+        quotechar=quotechar,
+        strict=True,
+    )
     num_blank = 0
     try:
         for fields in reader:
@@ -130,7 +137,8 @@ def _check_there(path: str):
                 f"{path}: no such file; {candidate} is there, but the task reads {suffix}: convert "
                 "it"
             )
-    if files.exists(beside := os.path.join(os.path.dirname(folder), name)):
+    beside = os.path.join(os.path.dirname(folder), name)
+    if files.exists(beside):
         raise InputError(f"{path}: no such file; {beside} is there: give its folder as --data_dir")
 
 
@@ -253,18 +261,23 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
     _refuse_word_numbers(path, sentences, num_columns - labelled)
     written = [[columns[-1] for columns in sentence.columns] for sentence in sentences]
     if not labelled:
-        has_tags = num_columns > 1 and all(is_tag(tag) for tags in written for tag in tags)
-        return ConllFile(
-            path, sentences, logged_scheme(path, written) if has_tags else IOB2, has_documents
-        )
+        scheme = IOB2
+        if num_columns > 1 and all(is_tag(tag) for tags in written for tag in tags):
+            scheme = logged_scheme(path, written)
+        return ConllFile(path, sentences, scheme, has_documents)
     tagged = [
         sentence._replace(tags=to_iob2(tags))
         for sentence, tags in zip(sentences, written, strict=True)
     ]
-    return ConllFile(path, tagged, logged_scheme(path, written), has_documents)
+    scheme = logged_scheme(path, written)
+    return ConllFile(path, tagged, scheme, has_documents)
 
 
-def write_predictions(path: str, source: ConllFile, predicted: Iterable[Sequence[str]]) -> None:
+def write_predictions(
+    path: str,
+    source: ConllFile,
+    predicted: Iterable[Sequence[str]],
+) -> None:
     """Writes a copy of a file with predicted IOB2 tags, in its scheme, as an additional last column
     for conlleval.
 
@@ -272,7 +285,8 @@ def write_predictions(path: str, source: ConllFile, predicted: Iterable[Sequence
     """
     with writing.replacing(path) as file:
         for sentence, tags in zip(source.sentences, predicted, strict=True):
-            for columns, tag in zip(sentence.columns, to_scheme(tags, source.scheme), strict=True):
+            written_tags = to_scheme(tags, source.scheme)
+            for columns, tag in zip(sentence.columns, written_tags, strict=True):
                 file.write(f"{' '.join(columns)} {tag}\n")
             file.write("\n")
 
@@ -288,14 +302,18 @@ def _refuse_word_numbers(path: str, sentences: Sequence[Sentence], num_columns: 
     if num_columns < 2 or max(len(sentence.columns) for sentence in sentences) < 2:
         return
     for first in (0, 1):
-        if all(
-            sentence.words == [str(first + place) for place in range(len(sentence.words))]
-            for sentence in sentences
-        ):
+        if all(_counts_words(sentence, first) for sentence in sentences):
             raise InputError(
                 f"{path}: line {sentences[0].line}: the first column counts the words, and it "
                 "should have the words; take it out"
             )
+
+
+def _counts_words(sentence: Sentence, first: int) -> bool:
+    """Returns whether the words of a sentence are the numbers from `first` on."""
+    words = sentence.words
+    numbers = range(first, first + len(words))
+    return words == list(map(str, numbers))
 
 
 def _begins_chunk(before: str, tag: str) -> bool:
@@ -305,35 +323,46 @@ def _begins_chunk(before: str, tag: str) -> bool:
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
     """Converts tags of either scheme to IOB2, where every chunk begins with B-."""
-    previous = ["O", *tags]
-    return [
-        f"B{tag[1:]}" if tag[0] == "I" and _begins_chunk(before, tag) else tag
-        for before, tag in zip(previous, tags, strict=False)
-    ]
+    converted = []
+    for before, tag in _pair_with_previous(tags):
+        if tag[0] == "I" and _begins_chunk(before, tag):
+            tag = f"B{tag[1:]}"
+        converted.append(tag)
+    return converted
 
 
 def to_iob1(tags: Sequence[str]) -> list[str]:
     """Converts IOB2 tags to IOB1, where a chunk begins with B- only if it directly follows one
     of its own type.
     """
-    previous = ["O", *tags]
-    return [
-        f"I{tag[1:]}" if tag[0] == "B" and _begins_chunk(before, tag) else tag
-        for before, tag in zip(previous, tags, strict=False)
-    ]
+    converted = []
+    for before, tag in _pair_with_previous(tags):
+        if tag[0] == "B" and _begins_chunk(before, tag):
+            tag = f"I{tag[1:]}"
+        converted.append(tag)
+    return converted
 
 
-def _blocks(path: str) -> tuple[list[tuple[int, int, list[list[str]]]], bool]:
+def _pair_with_previous(tags: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """Returns each tag after the tag before it, which is O for the first one."""
+    return zip(["O", *tags], tags, strict=False)
+
+
+def _blocks(path: str) -> tuple[list[_Block], bool]:
     """Returns the first line, document and columns of every sentence, and whether there are
     -DOCSTART- lines.
     """
     blocks = []
-    document, has_documents, inside = 0, False, False
+    document = 0
+    has_documents = False
+    inside = False
     # A word that is all invalid bytes stays in its line.
     for line, text in numbered_lines(path, "replace"):
         columns = _split_columns(text)
         if columns and columns[0] == DOCUMENT_START:
-            document, has_documents, inside = document + 1, True, False
+            document += 1
+            has_documents = True
+            inside = False
         elif not columns:
             inside = False
         else:
@@ -350,7 +379,7 @@ def logged_scheme(path: str, sentences: Iterable[Sequence[str]]) -> str:
     """
     begun = {"B": 0, "I": 0}
     for tags in sentences:
-        for before, tag in zip(["O", *tags], tags, strict=False):
+        for before, tag in _pair_with_previous(tags):
             if tag != "O" and _begins_chunk(before, tag):
                 begun[tag[0]] += 1
     if begun["I"] and not begun["B"]:
@@ -359,6 +388,8 @@ def logged_scheme(path: str, sentences: Iterable[Sequence[str]]) -> str:
     logging.info("%s: tags are IOB2 (BIO)", path)
     if begun["I"]:
         logging.warning(
-            "%s: %d chunks begin with I-; they are read as if with B-", path, begun["I"]
+            "%s: %d chunks begin with I-; they are read as if with B-",
+            path,
+            begun["I"],
         )
     return IOB2

@@ -20,7 +20,10 @@ NUM_BINS = 15
 _NUM_HALVINGS = 50
 
 
-def probabilities(logits: np.ndarray, is_multi_label: bool = False) -> np.ndarray:
+def probabilities(
+    logits: np.ndarray,
+    is_multi_label: bool = False,
+) -> np.ndarray:
     """Returns the probabilities of logits, in the same shape and type.
 
     Args:
@@ -30,7 +33,8 @@ def probabilities(logits: np.ndarray, is_multi_label: bool = False) -> np.ndarra
     """
     if is_multi_label:
         return np.exp(-np.logaddexp(0, -logits))
-    exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    highest = logits.max(axis=-1, keepdims=True)
+    exponents = np.exp(logits - highest)
     return exponents / exponents.sum(axis=-1, keepdims=True)
 
 
@@ -43,9 +47,14 @@ def losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
         label_losses = np.logaddexp(0, logits) - logits * targets
         return label_losses.mean(axis=-1)
     highest = logits.max(axis=-1)
-    target_logits = np.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
+    target_logits = np.take_along_axis(
+        logits,
+        targets[:, None],
+        axis=-1,
+    )
     exponents = np.exp(logits - highest[:, None])
-    return highest + np.log(exponents.sum(axis=-1)) - target_logits
+    log_sums = np.log(exponents.sum(axis=-1))
+    return highest + log_sums - target_logits[:, 0]
 
 
 def best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
@@ -56,21 +65,25 @@ def best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
     """
     logits = logits.astype(np.float64)
     is_multi_label = targets.ndim == 2
-    target_shares = targets if is_multi_label else np.eye(logits.shape[-1])[targets]
+    target_shares = targets
+    if not is_multi_label:
+        num_labels = logits.shape[-1]
+        target_shares = np.eye(num_labels)[targets]
     # Halve the interval of the logarithm of 1 / temperature by the sign of the loss's slope.
     low = np.log(1 / HIGHEST)
     high = np.log(1 / LOWEST)
     for _ in range(_NUM_HALVINGS):
         middle = (low + high) / 2
         scaled_logits = np.exp(middle) * logits
-        errors = probabilities(scaled_logits, is_multi_label) - target_shares
-        slope = np.sum(errors * logits)
+        shares = probabilities(scaled_logits, is_multi_label)
+        slope = np.sum((shares - target_shares) * logits)
         if slope < 0:
             low = middle
         else:
             high = middle
     temperature = np.exp(-(low + high) / 2)
-    return float(np.clip(temperature, LOWEST, HIGHEST))
+    temperature = np.clip(temperature, LOWEST, HIGHEST)
+    return float(temperature)
 
 
 class Bins(NamedTuple):
@@ -96,14 +109,19 @@ class Bins(NamedTuple):
         return float(weighted_sum / np.sum(self.counts))
 
 
-def reliability(logits: np.ndarray, targets: np.ndarray, num_bins: int = NUM_BINS) -> Bins:
+def reliability(
+    logits: np.ndarray,
+    targets: np.ndarray,
+    num_bins: int = NUM_BINS,
+) -> Bins:
     """Sorts predictions into bins by their probability.
 
     A prediction is the most probable label of an example. If an example may have several labels,
     each of its labels is a prediction.
     """
-    chances = probabilities(logits, targets.ndim == 2)
-    if targets.ndim == 2:
+    is_multi_label = targets.ndim == 2
+    chances = probabilities(logits, is_multi_label)
+    if is_multi_label:
         confidences = chances.ravel()
         is_correct = targets.ravel()
     else:

@@ -9,27 +9,31 @@ from collections.abc import Sequence
 
 import numpy as np
 
+Scores = dict[str, float]
+Arrays = tuple[np.ndarray, np.ndarray]
 
-def accuracy(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+
+def accuracy(targets: np.ndarray, predictions: np.ndarray) -> Scores:
     """Returns the share of correct predictions, as `accuracy`; both arguments are int[n]."""
     targets, predictions = _checked(targets, predictions, num_axes=1)
-    return {"accuracy": float(np.mean(targets == predictions))}
+    is_correct = targets == predictions
+    return {"accuracy": _mean(is_correct)}
 
 
-def f1(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+def f1(targets: np.ndarray, predictions: np.ndarray) -> Scores:
     """Returns the F1 of class 1 against all others, as `f1`: GLUE's metric for MRPC and QQP."""
     targets, predictions = _checked(targets, predictions, num_axes=1)
     expected = targets == 1
     predicted = predictions == 1
     scores = precision_recall_f1(
-        num_true_positives=int(np.sum(expected & predicted)),
-        num_predicted=int(np.sum(predicted)),
-        num_targets=int(np.sum(expected)),
+        num_true_positives=_sum(expected & predicted),
+        num_predicted=_sum(predicted),
+        num_targets=_sum(expected),
     )
     return {"f1": scores["f1"]}
 
 
-def matthews(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+def matthews(targets: np.ndarray, predictions: np.ndarray) -> Scores:
     """Returns the Matthews correlation, as `matthews`: GLUE's metric for CoLA and AX.
 
     With n examples, h correct predictions, and t_k targets and p_k predictions of class k
@@ -38,22 +42,27 @@ def matthews(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
         (n h - sum t_k p_k) / sqrt((n^2 - sum t_k^2) (n^2 - sum p_k^2))
     """
     targets, predictions = _checked(targets, predictions, num_axes=1)
-    num_classes = int(max(targets.max(), predictions.max())) + 1
+    last_class = max(targets.max(), predictions.max())
+    num_classes = int(last_class) + 1
     num_targets = np.bincount(targets, minlength=num_classes)
     num_predicted = np.bincount(predictions, minlength=num_classes)
     num = len(targets)
-    num_correct = int(np.sum(targets == predictions))
+    num_correct = _sum(targets == predictions)
     covariance = num * num_correct - int(num_targets @ num_predicted)
     # Python's integers are unbounded. The product of the variances may exceed 64 bits.
     target_variance = num**2 - int(num_targets @ num_targets)
     predicted_variance = num**2 - int(num_predicted @ num_predicted)
     variances = target_variance * predicted_variance
-    return {"matthews": covariance / variances**0.5 if variances else 0.0}
+    if not variances:
+        return {"matthews": 0.0}
+    return {"matthews": covariance / variances**0.5}
 
 
 def per_label(
-    targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str]
-) -> dict[str, float]:
+    targets: np.ndarray,
+    predictions: np.ndarray,
+    labels: Sequence[str],
+) -> Scores:
     """Returns precision, recall and F1 of the labels.
 
     Args:
@@ -75,7 +84,8 @@ def per_label(
     targets, predictions = _checked(targets, predictions, num_axes)
     if num_axes == 1:
         num_labels = len(labels)
-        true_positives = np.bincount(targets[targets == predictions], minlength=num_labels)
+        correct = targets[targets == predictions]
+        true_positives = np.bincount(correct, minlength=num_labels)
         num_predicted = np.bincount(predictions, minlength=num_labels)
         num_targets = np.bincount(targets, minlength=num_labels)
     else:
@@ -89,18 +99,19 @@ def per_label(
     for label, counts in zip(labels, label_counts, strict=True):
         scores_by_label[label] = precision_recall_f1(*counts)
     micro = precision_recall_f1(
-        num_true_positives=int(np.sum(true_positives)),
-        num_predicted=int(np.sum(num_predicted)),
-        num_targets=int(np.sum(num_targets)),
+        num_true_positives=_sum(true_positives),
+        num_predicted=_sum(num_predicted),
+        num_targets=_sum(num_targets),
     )
+    scores = {}
     is_binary = num_axes == 1 and len(labels) == 2
     if is_binary:
-        scores = dict(scores_by_label[labels[1]])
+        scores |= scores_by_label[labels[1]]
     else:
-        scores = {f"micro_{name}": score for name, score in micro.items()}
+        scores |= {f"micro_{name}": score for name, score in micro.items()}
     for name in micro:
         values = [label_scores[name] for label_scores in scores_by_label.values()]
-        scores[f"macro_{name}"] = float(np.mean(values))
+        scores[f"macro_{name}"] = _mean(values)
     for label, label_scores in scores_by_label.items():
         for name, score in label_scores.items():
             scores[f"{name}_{label}"] = score
@@ -112,7 +123,7 @@ def abstaining(
     predictions: np.ndarray,
     is_answered: np.ndarray,
     is_out_of_scope: np.ndarray,
-) -> dict[str, float]:
+) -> Scores:
     """Returns the scores of a model that abstains from some predictions.
 
     Args:
@@ -131,18 +142,24 @@ def abstaining(
 
         Without examples out of scope the last two are absent.
     """
-    is_correct = (targets == predictions) & is_answered & ~is_out_of_scope
+    is_in_scope = ~is_out_of_scope
+    is_correct = (targets == predictions) & is_answered & is_in_scope
     scores = {
-        "coverage": float(np.mean(is_answered)),
-        "answered_accuracy": _ratio(np.sum(is_correct), np.sum(is_answered)),
+        "coverage": _mean(is_answered),
+        "answered_accuracy": _ratio(_sum(is_correct), _sum(is_answered)),
     }
     if is_out_of_scope.any():
-        scores["in_scope_accuracy"] = float(np.mean(is_correct[~is_out_of_scope]))
-        scores["out_of_scope_recall"] = float(np.mean(~is_answered[is_out_of_scope]))
+        is_abstained = ~is_answered
+        scores["in_scope_accuracy"] = _mean(is_correct[is_in_scope])
+        scores["out_of_scope_recall"] = _mean(is_abstained[is_out_of_scope])
     return scores
 
 
-def confusion_matrix(targets: np.ndarray, predictions: np.ndarray, num_labels: int) -> np.ndarray:
+def confusion_matrix(
+    targets: np.ndarray,
+    predictions: np.ndarray,
+    num_labels: int,
+) -> np.ndarray:
     """Counts the examples of each true label (a row) by the predicted label (a column).
 
     Args:
@@ -160,8 +177,10 @@ def confusion_matrix(targets: np.ndarray, predictions: np.ndarray, num_labels: i
 
 
 def precision_recall_f1(
-    num_true_positives: int, num_predicted: int, num_targets: int
-) -> dict[str, float]:
+    num_true_positives: int,
+    num_predicted: int,
+    num_targets: int,
+) -> Scores:
     """Returns `precision`, `recall` and `f1`; a score with a zero denominator is 0.
 
     Args:
@@ -169,37 +188,57 @@ def precision_recall_f1(
         num_predicted: the number of predictions.
         num_targets: the number of targets.
     """
+    num_both = num_predicted + num_targets
     return {
         "precision": _ratio(num_true_positives, num_predicted),
         "recall": _ratio(num_true_positives, num_targets),
-        "f1": _ratio(2 * num_true_positives, num_predicted + num_targets),
+        "f1": _ratio(2 * num_true_positives, num_both),
     }
 
 
-def pearson(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+def pearson(targets: np.ndarray, predictions: np.ndarray) -> Scores:
     """Returns the Pearson correlation, as `pearson`; both arguments are float[n]."""
-    targets, predictions = _checked(targets, predictions, num_axes=1, dtype=np.float64)
+    targets, predictions = _checked_scores(targets, predictions)
     return {"pearson": _correlation(targets, predictions)}
 
 
-def spearman(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+def spearman(targets: np.ndarray, predictions: np.ndarray) -> Scores:
     """Returns the Spearman rank correlation, as `spearman`; both arguments are float[n].
 
     Each of several equal values has the mean of their ranks.
     """
-    targets, predictions = _checked(targets, predictions, num_axes=1, dtype=np.float64)
-    if np.isnan(targets).any() or np.isnan(predictions).any():
+    targets, predictions = _checked_scores(targets, predictions)
+    is_nan = np.isnan(targets) | np.isnan(predictions)
+    if is_nan.any():
         return {"spearman": float("nan")}
-    return {"spearman": _correlation(_ranks(targets), _ranks(predictions))}
+    correlation = _correlation(
+        _ranks(targets),
+        _ranks(predictions),
+    )
+    return {"spearman": correlation}
 
 
 def _ratio(numerator: int, denominator: int) -> float:
-    return float(numerator / denominator) if denominator else 0.0
+    if not denominator:
+        return 0.0
+    return float(numerator / denominator)
+
+
+def _sum(values: np.ndarray) -> int:
+    return int(np.sum(values))
+
+
+def _mean(values: np.ndarray | Sequence[float]) -> float:
+    return float(np.mean(values))
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
     """Returns the rank of each value, from 1: float64[n]."""
-    _, value_index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    _, value_index, counts = np.unique(
+        values,
+        return_inverse=True,
+        return_counts=True,
+    )
     distinct_ranks = np.cumsum(counts) - (counts - 1) / 2
     return distinct_ranks[value_index]
 
@@ -214,6 +253,16 @@ def _correlation(first: np.ndarray, second: np.ndarray) -> float:
     return float(np.clip(correlation, -1.0, 1.0))
 
 
+def _checked_scores(targets: np.ndarray, predictions: np.ndarray) -> Arrays:
+    """Does what `_checked` does, for float64[n]."""
+    return _checked(
+        targets,
+        predictions,
+        num_axes=1,
+        dtype=np.float64,
+    )
+
+
 def _centered_unit_vector(values: np.ndarray) -> np.ndarray:
     """Subtracts the mean of the values and scales them to norm 1."""
     # Otherwise squares of very large or small values would overflow or underflow.
@@ -223,15 +272,19 @@ def _centered_unit_vector(values: np.ndarray) -> np.ndarray:
 
 
 def _checked(
-    targets: np.ndarray, predictions: np.ndarray, num_axes: int, dtype: type | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+    targets: np.ndarray,
+    predictions: np.ndarray,
+    num_axes: int,
+    dtype: type | None = None,
+) -> Arrays:
     """Converts targets and predictions to arrays, and checks that their shapes are equal.
 
     NumPy would broadcast some shapes that differ.
     """
     targets = np.asarray(targets, dtype)
     predictions = np.asarray(predictions, dtype)
-    if targets.shape != predictions.shape or targets.ndim != num_axes or not targets.size:
+    has_axes = targets.ndim == num_axes and targets.size > 0
+    if targets.shape != predictions.shape or not has_axes:
         raise ValueError(
             f"targets of shape {targets.shape} and predictions of shape {predictions.shape}"
         )

@@ -31,13 +31,16 @@ class Question(NamedTuple):
 
 
 class _Score(NamedTuple):
-    """The scores of one answer, from 0 to 1."""
+    """The scores of one answer, from 0 to 1, or their means, as percentages."""
 
     exact: float
     f1: float
 
 
-def evaluate_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
+def evaluate_v1(
+    questions: Sequence[Question],
+    predictions: Mapping[str, str],
+) -> dict[str, float]:
     """Returns `exact_match` and `f1` of SQuAD 1.1.
 
     A question without a prediction counts as wrong. For a question without true answers, on which
@@ -56,9 +59,8 @@ def evaluate_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -
         scores.append(score)
     if not scores:
         raise ValueError("there are no questions to evaluate")
-    exact = sum(score.exact for score in scores)
-    f1 = sum(score.f1 for score in scores)
-    return {"exact_match": 100.0 * exact / len(scores), "f1": 100.0 * f1 / len(scores)}
+    exact, f1 = _mean_percentages(scores)
+    return {"exact_match": exact, "f1": f1}
 
 
 def evaluate_v2(
@@ -96,15 +98,17 @@ def evaluate_v2(
     raw = {}
     for qas_id, texts in answers.items():
         raw[qas_id] = _score_v2(predictions[qas_id], texts)
-    scores = raw
+    scores = dict(raw)
     if null_odds is not None:
-        scores = {}
-        for qas_id, score in raw.items():
-            is_null = null_odds[qas_id] > null_odds_threshold
-            scores[qas_id] = _null_score(answers[qas_id]) if is_null else score
-    answerable = [score for qas_id, score in scores.items() if answers[qas_id]]
-    unanswerable = [score for qas_id, score in scores.items() if not answers[qas_id]]
-    results = _means("", scores.values())
+        for qas_id, texts in answers.items():
+            if null_odds[qas_id] > null_odds_threshold:
+                scores[qas_id] = _null_score(texts)
+    answerable = []
+    unanswerable = []
+    for qas_id, score in scores.items():
+        group = answerable if answers[qas_id] else unanswerable
+        group.append(score)
+    results = _means("", list(scores.values()))
     results |= _means("HasAns_", answerable)
     results |= _means("NoAns_", unanswerable)
     if null_odds is not None:
@@ -114,8 +118,14 @@ def evaluate_v2(
                 if answers[qas_id]:
                     gains[qas_id] = getattr(score, name)
                 else:
-                    gains[qas_id] = -float(predictions[qas_id] != "")
-            totals, thresholds = _totals_by_threshold(answers, gains, null_odds, null_threshold=0.0)
+                    has_text = predictions[qas_id] != ""
+                    gains[qas_id] = -float(has_text)
+            totals, thresholds = _totals_by_threshold(
+                answers,
+                gains,
+                null_odds,
+                null_threshold=0.0,
+            )
             best = np.argmax(totals)
             results[f"best_{name}"] = float(100.0 * totals[best] / len(raw))
             results[f"best_{name}_thresh"] = float(thresholds[best])
@@ -123,7 +133,9 @@ def evaluate_v2(
 
 
 def best_null_odds_threshold(
-    questions: Iterable[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float]
+    questions: Iterable[Question],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float],
 ) -> float:
     """Returns the lowest threshold for which `evaluate_v2` returns the highest F1.
 
@@ -140,9 +152,17 @@ def best_null_odds_threshold(
     answers = _predicted(questions, predictions)
     gains = {}
     for qas_id, texts in answers.items():
-        gains[qas_id] = _score_v2(predictions[qas_id], texts).f1 - _null_score(texts).f1
-    totals, thresholds = _totals_by_threshold(answers, gains, null_odds, null_threshold=-np.inf)
-    is_last_equal = np.append(thresholds[1:] != thresholds[:-1], True)
+        score = _score_v2(predictions[qas_id], texts)
+        null_score = _null_score(texts)
+        gains[qas_id] = score.f1 - null_score.f1
+    totals, thresholds = _totals_by_threshold(
+        answers,
+        gains,
+        null_odds,
+        null_threshold=-np.inf,
+    )
+    differs_from_next = thresholds[1:] != thresholds[:-1]
+    is_last_equal = np.append(differs_from_next, True)
     best = np.argmax(totals[is_last_equal])
     return float(thresholds[is_last_equal][best])
 
@@ -168,13 +188,15 @@ def _best_score(prediction: str, answers: Iterable[str]) -> _Score:
 
 def _score(predicted: list[str], expected: list[str]) -> _Score:
     exact = float(predicted == expected)
-    common_words = collections.Counter(predicted) & collections.Counter(expected)
+    predicted_counts = collections.Counter(predicted)
+    common_words = predicted_counts & collections.Counter(expected)
     num_common = common_words.total()
     if not num_common:
         return _Score(exact, 0.0)
     precision = num_common / len(predicted)
     recall = num_common / len(expected)
-    return _Score(exact, 2 * precision * recall / (precision + recall))
+    f1 = 2 * precision * recall / (precision + recall)
+    return _Score(exact, f1)
 
 
 def _score_v2(prediction: str, answers: Iterable[str]) -> _Score:
@@ -192,7 +214,8 @@ def _null_score(answers: Sequence[str]) -> _Score:
 
 
 def _predicted(
-    questions: Iterable[Question], predictions: Mapping[str, str]
+    questions: Iterable[Question],
+    predictions: Mapping[str, str],
 ) -> dict[str, Sequence[str]]:
     """Returns the true answers of the questions with a prediction, by the questions' ids."""
     answers = dict(questions)
@@ -203,22 +226,32 @@ def _predicted(
 def _warn_about_missing(qas_ids: set[str], consequence: str):
     if qas_ids:
         logging.warning(
-            "%d questions without a prediction %s: %s", len(qas_ids), consequence, min(qas_ids)
+            "%d questions without a prediction %s: %s",
+            len(qas_ids),
+            consequence,
+            min(qas_ids),
         )
 
 
-def _means(prefix: str, scores: Iterable[_Score]) -> dict[str, float]:
-    """Returns the mean scores as percentages and the number of scores, or {} without scores."""
-    scores = list(scores)
-    if not scores:
-        return {}
-    total = len(scores)
+def _mean_percentages(scores: Sequence[_Score]) -> _Score:
+    """Returns the mean scores, from 0 to 100."""
     exact = sum(score.exact for score in scores)
     f1 = sum(score.f1 for score in scores)
+    return _Score(
+        exact=100.0 * exact / len(scores),
+        f1=100.0 * f1 / len(scores),
+    )
+
+
+def _means(prefix: str, scores: Sequence[_Score]) -> dict[str, float]:
+    """Returns the mean scores as percentages and the number of scores, or {} without scores."""
+    if not scores:
+        return {}
+    exact, f1 = _mean_percentages(scores)
     return {
-        f"{prefix}exact": 100.0 * exact / total,
-        f"{prefix}f1": 100.0 * f1 / total,
-        f"{prefix}total": total,
+        f"{prefix}exact": exact,
+        f"{prefix}f1": f1,
+        f"{prefix}total": len(scores),
     }
 
 
@@ -245,4 +278,5 @@ def _totals_by_threshold(
     sorted_gains = [gains[qas_id] for qas_id in scored_ids]
     sorted_odds = [null_odds[qas_id] for qas_id in scored_ids]
     totals = np.cumsum([num_unanswerable, *sorted_gains], dtype=np.float64)
-    return totals, np.array([null_threshold, *sorted_odds])
+    thresholds = np.array([null_threshold, *sorted_odds])
+    return totals, thresholds

@@ -23,7 +23,9 @@ MASKED = -10000.0
 
 
 def attention_bias(
-    input_mask: Tensor, dtype: Any = "float32", direction: str = BIDIRECTIONAL
+    input_mask: Tensor,
+    dtype: Any = "float32",
+    direction: str = BIDIRECTIONAL,
 ) -> Tensor:
     """Returns the bias of attention scores: 0 where a token attends and -10000 elsewhere.
 
@@ -41,7 +43,8 @@ def attention_bias(
     is_padding = 1.0 - ops.cast(input_mask, dtype)
     bias = ops.expand_dims(is_padding * MASKED, (1, 2))
     if direction == LEFT_TO_RIGHT:
-        position = ops.arange(ops.shape(input_mask)[1])
+        length = ops.shape(input_mask)[1]
+        position = ops.arange(length)
         is_later = ops.cast(position[None, :] > position[:, None], dtype)  # [S, S]
         bias += is_later * MASKED
     return bias
@@ -60,7 +63,8 @@ def pooled_vectors(x: Tensor, input_mask: Tensor, direction: str) -> Tensor:
     """
     if direction == BIDIRECTIONAL:
         return x[:, 0]
-    position = ops.arange(ops.shape(input_mask)[1], dtype="int32")
+    length = ops.shape(input_mask)[1]
+    position = ops.arange(length, dtype="int32")
     token_positions = ops.where(input_mask != 0, position, 0)
     last = ops.max(token_positions, axis=1, keepdims=True)  # [B, 1]
     return gather_indexes(x, last)
@@ -78,7 +82,8 @@ def create_attention_mask_from_input_mask(from_tensor: Tensor, to_mask: Tensor) 
     """
     batch, length = get_shape_list(from_tensor, expected_rank=[2, 3])[:2]
     to_length = get_shape_list(to_mask, expected_rank=2)[1]
-    mask = ops.cast(ops.reshape(to_mask, (-1, 1, to_length)), "float32")
+    mask = ops.reshape(to_mask, (-1, 1, to_length))
+    mask = ops.cast(mask, "float32")
     return ops.broadcast_to(mask, (batch, length, to_length))
 
 
@@ -157,15 +162,25 @@ class Attention(keras.layers.Layer):
         scores = ops.matmul(scaled_query, transposed_key)
         biased_scores = ops.cast(scores, "float32") + ops.cast(bias, "float32")
         probabilities = ops.softmax(biased_scores)
-        weights = self.drop_probabilities(probabilities, scores, bias, dropout_seed)
+        weights = self.drop_probabilities(
+            probabilities,
+            scores,
+            bias,
+            dropout_seed,
+        )
 
         # Average the values, and concatenate the heads: [B, N, F, H] to [B*F, N*H].
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
         context = ops.reshape(context, (-1, self.config.hidden_size))
-        return self.merge(context, from_x, dropout_seed), probabilities
+        merged = self.merge(context, from_x, dropout_seed)
+        return merged, probabilities
 
     def drop_probabilities(
-        self, probabilities: Tensor, scores: Tensor, bias: Tensor, dropout_seed: Tensor | None
+        self,
+        probabilities: Tensor,
+        scores: Tensor,
+        bias: Tensor,
+        dropout_seed: Tensor | None,
     ) -> Tensor:
         """Returns the probabilities after dropout, float[B, N, F, T] in the compute type.
 
@@ -184,5 +199,6 @@ class Attention(keras.layers.Layer):
 
     def _split_heads(self, x: Tensor, length: Tensor) -> Tensor:
         """Returns [B, N, length, H] for [B*length, N*H]."""
-        x = ops.reshape(x, (-1, length, self.config.num_attention_heads, self.head_size))
+        num_heads = self.config.num_attention_heads
+        x = ops.reshape(x, (-1, length, num_heads, self.head_size))
         return ops.transpose(x, (0, 2, 1, 3))

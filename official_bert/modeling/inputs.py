@@ -35,7 +35,8 @@ class InputNames(NamedTuple):
 
 def extension_names(model_class: type) -> InputNames:
     """Returns what extensions add to the calls of a class of models."""
-    synonyms, without_effect = {}, {}
+    synonyms = {}
+    without_effect = {}
     for model_input_names in catalog.hooks("model_input_names"):
         names = model_input_names(model_class)
         synonyms.update(names.synonyms)
@@ -65,12 +66,16 @@ def checked_ids(name: str, ids: Any, size: int, table: str) -> Any:
     dtype = backend.standardize_dtype(ids.dtype)
     if "int" not in dtype and not _finds_shapes():
         raise InputError(f"{name} must be whole numbers, got {dtype}")
-    _check_values(name, ids, size, f"{table} {size}); {_BELONG}")
+    meaning = f"{table} {size}); {_BELONG}"
+    _check_values(name, ids, size, meaning)
     return ids if dtype == "int32" else ops.cast(ids, "int32")
 
 
 def named_features(
-    features: Any, keywords: Mapping, names: Collection[str], extra: InputNames
+    features: Any,
+    keywords: Mapping,
+    names: Collection[str],
+    extra: InputNames,
 ) -> dict:
     """Returns the features of a call that are not None, under the original's names.
 
@@ -97,10 +102,16 @@ def named_features(
                 f"{', '.join(inputs)}: given beside the features; put all of them into one dict"
             )
         # Tensors have a graph while TensorFlow traces a function.
+        accepted_names = BATCH_FEATURES.union(all_names)
         is_traced = hasattr(features.get("input_ids"), "graph")
-        others = {name for name in features if is_traced and not _is_misprint(name, all_names)}
-        accepted_names = BATCH_FEATURES.union(all_names, others)
-        _check_names(features, names=names, accepted_names=accepted_names, all_names=all_names)
+        if is_traced:
+            accepted_names |= {name for name in features if not _is_misprint(name, all_names)}
+        _check_names(
+            features,
+            names=names,
+            accepted_names=accepted_names,
+            all_names=all_names,
+        )
         inputs = _rename_inputs(features, extra.synonyms)
     elif features is not None:
         if "input_ids" in inputs:
@@ -142,11 +153,16 @@ def _is_misprint(name: str, names: Sequence[str]) -> bool:
 
 def _shortened(word: str) -> set[str]:
     """Returns a word, and the word without each of its letters."""
-    shorter = {word[:index] + word[index + 1 :] for index in range(len(word))}
-    return {word, *shorter}
+    variants = {word}
+    for index in range(len(word)):
+        variants.add(word[:index] + word[index + 1 :])
+    return variants
 
 
-def _rename_inputs(features: Mapping, synonyms: Mapping[str, str]) -> dict:
+def _rename_inputs(
+    features: Mapping,
+    synonyms: Mapping[str, str],
+) -> dict:
     """Returns the features that are not None, by the original's names."""
     inputs = {name: value for name, value in features.items() if value is not None}
     for other, name in synonyms.items():
@@ -172,16 +188,27 @@ def checked_features(config: BertConfig, features: dict) -> dict:
     Raises:
         InputError: the inputs do not fit each other or the model.
     """
-    if len(_with_shape("input_ids", features["input_ids"]).shape) == 3:
-        _check_mask_and_segments(config, features.get("input_mask"), features.get("segment_ids"))
+    input_mask = features.get("input_mask")
+    segment_ids = features.get("segment_ids")
+    input_ids = _with_shape("input_ids", features["input_ids"])
+    if len(input_ids.shape) == 3:
+        _check_mask_and_segments(config, input_mask, segment_ids)
         return features
-    inputs = checked_encoder_inputs(config, *(features.get(name) for name in ENCODER_INPUTS))
+    inputs = checked_encoder_inputs(
+        config,
+        features["input_ids"],
+        input_mask,
+        segment_ids,
+    )
     checked = zip(ENCODER_INPUTS, inputs, strict=True)
     return features | {name: value for name, value in checked if value is not None}
 
 
 def checked_encoder_inputs(
-    config: BertConfig, input_ids: Any, input_mask: Any, segment_ids: Any
+    config: BertConfig,
+    input_ids: Any,
+    input_mask: Any,
+    segment_ids: Any,
 ) -> tuple[Any, Any, Any]:
     """Checks the three inputs of the encoder, as far as their values are known.
 

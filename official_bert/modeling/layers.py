@@ -43,11 +43,13 @@ def gelu(x: Tensor) -> Any:
     # is written out because it needs only x and the gate. Automatic differentiation would compute
     # and keep twice as much.
     slope = math.sqrt(2.0 / math.pi)
-    gate = 0.5 + 0.5 * ops.tanh(x * (slope + (0.044715 * slope) * x * x))
+    inner = x * (slope + (0.044715 * slope) * x * x)
+    gate = 0.5 + 0.5 * ops.tanh(inner)
 
     def gradient(upstream: Tensor):
         inner_slope = 2.0 * slope + (6.0 * 0.044715 * slope) * x * x
-        return upstream * (gate + gate * (1.0 - gate) * x * inner_slope)
+        derivative = gate + gate * (1.0 - gate) * x * inner_slope
+        return upstream * derivative
 
     return x * gate, gradient
 
@@ -63,7 +65,8 @@ def gelu_erf(x: Tensor) -> Tensor:
     Returns:
         float like `x`.
     """
-    return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+    erf = ops.erf(x * math.sqrt(0.5))
+    return 0.5 * x * (1.0 + erf)
 
 
 # The activations of config.ACTIVATIONS that are not those of Keras with the same name.
@@ -89,7 +92,7 @@ def get_activation(activation_string: Any) -> Any:
     Raises:
         InputError: no activation has this name.
     """
-    if activation_string is not None and not isinstance(activation_string, str):
+    if not isinstance(activation_string, str | None):
         return activation_string
     name = (activation_string or "linear").lower()
     if name not in config.ACTIVATIONS:
@@ -97,7 +100,9 @@ def get_activation(activation_string: Any) -> Any:
             f"no activation is called {activation_string!r}; use one of "
             f"{', '.join(config.ACTIVATIONS)}"
         )
-    return ACTIVATIONS[name] if name in ACTIVATIONS else keras.activations.get(name)
+    if name in ACTIVATIONS:
+        return ACTIVATIONS[name]
+    return keras.activations.get(name)
 
 
 def create_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
@@ -110,7 +115,10 @@ def create_initializer(initializer_range: float = 0.02) -> keras.initializers.In
 
 
 def float32_weight(
-    layer: keras.layers.Layer, name: str, shape: tuple[int, ...], initializer: Any = "zeros"
+    layer: keras.layers.Layer,
+    name: str,
+    shape: tuple[int, ...],
+    initializer: Any = "zeros",
 ) -> keras.Variable:
     """Adds a weight to a layer that is stored and used in float32.
 
@@ -120,7 +128,13 @@ def float32_weight(
         shape: its shape.
         initializer: an initializer of Keras or its name.
     """
-    return layer.add_weight(shape, initializer, dtype="float32", name=name, autocast=False)
+    return layer.add_weight(
+        shape,
+        initializer,
+        dtype="float32",
+        name=name,
+        autocast=False,
+    )
 
 
 class Dense(keras.layers.Dense):
@@ -130,7 +144,13 @@ class Dense(keras.layers.Dense):
     project cannot be loaded. Save the model first, and quantize the model that is loaded.
     """
 
-    def __init__(self, units: int, config: BertConfig, activation: Any = None, name: str = "dense"):
+    def __init__(
+        self,
+        units: int,
+        config: BertConfig,
+        activation: Any = None,
+        name: str = "dense",
+    ):
         """Makes a layer without weights.
 
         Args:
@@ -212,7 +232,11 @@ def dropout(x: Tensor, rate: float, seed: Tensor | None, index: int) -> Tensor:
     import tensorflow as tf
 
     keep = dropout_mask(x, rate, seed, index)
-    return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
+    return tf.where(
+        keep,
+        x * (1.0 / (1.0 - rate)),
+        tf.zeros([], x.dtype),
+    )
 
 
 def dropout_mask(x: Tensor, rate: float, seed: Tensor, index: int) -> Tensor:
@@ -253,13 +277,20 @@ def draw_seed() -> Tensor:
     """Draws a dropout seed, int32[2], for a call without one."""
     import tensorflow as tf
 
-    return tf.random.uniform([2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32)
+    return tf.random.uniform(
+        [2],
+        minval=tf.int32.min,
+        maxval=tf.int32.max,
+        dtype=tf.int32,
+    )
 
 
 def layer_norm() -> keras.layers.LayerNormalization:
     """Returns a layer norm over the last axis, with epsilon 1e-12, which computes in float32."""
     return keras.layers.LayerNormalization(
-        epsilon=LAYER_NORM_EPSILON, name="LayerNorm", dtype="float32"
+        epsilon=LAYER_NORM_EPSILON,
+        name="LayerNorm",
+        dtype="float32",
     )
 
 
@@ -324,11 +355,15 @@ class ResidualOutput(keras.layers.Layer):
         """
         rate = self.config.hidden_dropout_prob
         x = dropout(self.dense(x), rate, dropout_seed, self.dropout_index)
-        return self.norm(ops.cast(x, "float32") + ops.cast(residual, "float32"))
+        x = ops.cast(x, "float32")
+        residual = ops.cast(residual, "float32")
+        return self.norm(x + residual)
 
 
 def get_shape_list(
-    tensor: Tensor, expected_rank: int | list[int] | None = None, name: str | None = None
+    tensor: Tensor,
+    expected_rank: int | list[int] | None = None,
+    name: str | None = None,
 ) -> list:
     """Returns the shape of a tensor.
 
@@ -349,7 +384,8 @@ def get_shape_list(
         if len(shape) not in allowed:
             label = name or getattr(tensor, "name", None) or "tensor"
             raise ValueError(
-                f"{label}: rank {len(shape)} (shape {tuple(tensor.shape)}) is not the expected "
+                f"{label}: rank {len(shape)} "
+                f"(shape {tuple(tensor.shape)}) is not the expected "
                 f"rank {expected_rank}"
             )
     return shape

@@ -82,7 +82,11 @@ def score_words(
 
 
 def _score(
-    x: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, block_size: int
+    x: tf.Tensor,
+    table: tf.Tensor,
+    bias: tf.Tensor,
+    labels: tf.Tensor,
+    block_size: int,
 ) -> tuple:
     blocks = []
     label_logits = tf.zeros_like(labels, tf.float32)
@@ -93,8 +97,10 @@ def _score(
         stop = start + block_size
         block_table = tf.cast(table[start:stop], x.dtype)
         products = tf.matmul(x, block_table, transpose_b=True)
-        products = tf.cast(products, tf.float32)
-        logits = tf.nn.bias_add(products, bias[start:stop])
+        logits = tf.nn.bias_add(
+            _to_float32(products),
+            bias[start:stop],
+        )
         columns = labels - start
         logits, label_logits = _move_label_logits(logits, label_logits, columns)
 
@@ -125,19 +131,23 @@ def _score(
         label_gradient = -others * rate
         label_column = label_gradient[:, None]
         label_vectors = tf.gather(table, labels)
-        dx = tf.cast(label_vectors, tf.float32) * label_column
+        dx = _to_float32(label_vectors) * label_column
         table_gradients = []
         bias_gradients = []
         for block in blocks:
             factor = tf.exp(block.shift - shift) * rate
-            dx_part, table_part, bias_part = _block_gradients(block, x, factor[:, None])
+            dx_part, table_part, bias_part = _block_gradients(
+                block,
+                x,
+                factor[:, None],
+            )
             dx += dx_part
             table_gradients.append(table_part)
             bias_gradients.append(bias_part)
 
         # The vectors of a frequent label add up, so their sum is in float32.
         rows = labels[:, None]
-        label_updates = tf.cast(x, tf.float32) * label_column
+        label_updates = _to_float32(x) * label_column
         table_gradient = tf.concat(table_gradients, axis=0)
         table_gradient = tf.tensor_scatter_nd_add(table_gradient, rows, label_updates)
         bias_gradient = tf.concat(bias_gradients, axis=0)
@@ -146,11 +156,18 @@ def _score(
         table_gradient = tf.cast(table_gradient, table.dtype)
         return dx, table_gradient, bias_gradient
 
-    return (losses, tf.cast(is_correct, tf.float32)), gradient
+    scores = (losses, _to_float32(is_correct))
+    return scores, gradient
+
+
+def _to_float32(values: tf.Tensor) -> tf.Tensor:
+    return tf.cast(values, tf.float32)
 
 
 def _block_gradients(
-    block: _Block, x: tf.Tensor, factor: tf.Tensor
+    block: _Block,
+    x: tf.Tensor,
+    factor: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the parts of the gradients that a block contributes, without those of the labels.
 
@@ -164,18 +181,20 @@ def _block_gradients(
         float32[block, H], and in the bias, float32[block].
     """
     product = tf.matmul(block.exponentials, block.table)
-    dx = tf.cast(product, tf.float32) * factor
+    dx = _to_float32(product) * factor
 
     factor = tf.cast(factor, x.dtype)
     scaled_x = x * factor
     table_gradient = tf.matmul(block.exponentials, scaled_x, transpose_a=True)
     bias_gradient = tf.matmul(block.exponentials, factor, transpose_a=True)
     bias_gradient = tf.squeeze(bias_gradient, axis=1)
-    return dx, tf.cast(table_gradient, tf.float32), tf.cast(bias_gradient, tf.float32)
+    return dx, _to_float32(table_gradient), _to_float32(bias_gradient)
 
 
 def _move_label_logits(
-    logits: tf.Tensor, label_logits: tf.Tensor, columns: tf.Tensor
+    logits: tf.Tensor,
+    label_logits: tf.Tensor,
+    columns: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Moves the logits of the labels out of a block.
 

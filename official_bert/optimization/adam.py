@@ -61,12 +61,16 @@ def dense_gradients(gradients: list) -> list:
     """
     dense = []
     for gradient in gradients:
-        dense.append(None if gradient is None else tf.convert_to_tensor(gradient))
+        if gradient is not None:
+            gradient = tf.convert_to_tensor(gradient)
+        dense.append(gradient)
     return dense
 
 
 def clip_by_global_norm(
-    gradients: list, clip_norm: float = CLIP_NORM, norm: tf.Tensor | None = None
+    gradients: list,
+    clip_norm: float = CLIP_NORM,
+    norm: tf.Tensor | None = None,
 ) -> list:
     """Scales gradients so that their common norm is at most `clip_norm`.
 
@@ -100,7 +104,8 @@ def compiled_by_xla(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def call(*arguments: Any):
-        return compiled(*arguments) if has_xla() else function(*arguments)
+        run = compiled if has_xla() else function
+        return run(*arguments)
 
     return call
 
@@ -165,9 +170,16 @@ class AdamWeightDecayOptimizer(tf.Module):
         self.bias_correction = bias_correction
         self.learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
-        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
         self.exclude_from_weight_decay = tuple(exclude_from_weight_decay or ())
-        self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
+        self.global_step = tf.Variable(
+            0,
+            dtype=tf.int64,
+            trainable=False,
+            name="global_step",
+        )
         self.position: tf.Variable | None = None
         self.slots: dict[str, tf.Variable] = {}
         self._names: list[str] = []
@@ -186,16 +198,22 @@ class AdamWeightDecayOptimizer(tf.Module):
             rate_factor: a function from a name to the factor of the variable's learning rate; None
                 for 1 everywhere.
         """
-        averages = () if self.ema_decay is None else (AVERAGE,)
-        slot_names = (*self.slot_names, *averages)
+        slot_names = [*self.slot_names]
+        if self.ema_decay is not None:
+            slot_names.append(AVERAGE)
         for name, variable in named_variables:
+            factor = rate_factor(name) if rate_factor else 1.0
             self._names.append(name)
             self._weights.append(variable)
-            self._rate_factors.append(rate_factor(name) if rate_factor else 1.0)
+            self._rate_factors.append(factor)
             for slot in slot_names:
                 full = f"{name}/{slot}"
                 zeros = tf.zeros(variable.shape, tf.float32)
-                self.slots[full] = tf.Variable(zeros, trainable=False, name=full)
+                self.slots[full] = tf.Variable(
+                    zeros,
+                    trainable=False,
+                    name=full,
+                )
 
     def start_averages(self) -> None:
         """Gives each average the current value of its weight."""
@@ -210,12 +228,13 @@ class AdamWeightDecayOptimizer(tf.Module):
     @contextlib.contextmanager
     def using_averages(self) -> Iterator[None]:
         """A context in which each weight has the value of its average."""
-        weights = [(weight, tf.convert_to_tensor(weight)) for weight, _ in self._averages()]
+        weights = [weight for weight, _ in self._averages()]
+        values = [tf.convert_to_tensor(weight) for weight in weights]
         self.use_averages()
         try:
             yield
         finally:
-            for weight, value in weights:
+            for weight, value in zip(weights, values, strict=True):
                 weight.assign(value)
 
     def _averages(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
@@ -250,8 +269,9 @@ class AdamWeightDecayOptimizer(tf.Module):
             ValueError: the variables are not those of `build`.
         """
         pairs = list(grads_and_vars)
-        variables = [variable for _, variable in pairs]
-        if list(map(id, variables)) != list(map(id, self._weights)):
+        variable_ids = [id(variable) for _, variable in pairs]
+        weight_ids = [id(weight) for weight in self._weights]
+        if variable_ids != weight_ids:
             raise ValueError("apply_gradients takes the variables of build, in its order")
         groups: dict[tuple, list] = {}
         rows = zip(self._names, self._rate_factors, pairs, strict=True)
@@ -267,7 +287,12 @@ class AdamWeightDecayOptimizer(tf.Module):
         num_updates = 1 if is_applied is None else tf.cast(is_applied, tf.int64)
         self.global_step.assign_add(num_updates)
 
-    def _update_group(self, group: list, rate: tf.Tensor, is_applied: tf.Tensor | None):
+    def _update_group(
+        self,
+        group: list,
+        rate: tf.Tensor,
+        is_applied: tf.Tensor | None,
+    ):
         """Updates variables, which are triples of a name, a weight and its gradient."""
         names, weights, gradients = zip(*group, strict=True)
         variables = [self._local_variables(name, weight) for name, weight, _ in group]
@@ -279,8 +304,20 @@ class AdamWeightDecayOptimizer(tf.Module):
         step = None
         if self.bias_correction:
             step = tf.cast(self.global_step + 1, tf.float32)
-        constants = AdamConstants(self.beta_1, self.beta_2, self.epsilon, step)
-        arguments = (rules, variables, list(gradients), rate, decays, constants)
+        constants = AdamConstants(
+            self.beta_1,
+            self.beta_2,
+            self.epsilon,
+            step,
+        )
+        arguments = (
+            rules,
+            variables,
+            list(gradients),
+            rate,
+            decays,
+            constants,
+        )
         if is_applied is None:
             _assign_new_values(*arguments)
             new_weights = weights
@@ -300,7 +337,10 @@ class AdamWeightDecayOptimizer(tf.Module):
         return [_local_part(variable) for variable in (weight, *slots)]
 
     def _update_averages(
-        self, names: Sequence[str], new_weights: Sequence, is_applied: tf.Tensor | None
+        self,
+        names: Sequence[str],
+        new_weights: Sequence,
+        is_applied: tf.Tensor | None,
     ):
         step = tf.cast(self.global_step, tf.float32)
         decay = tf.minimum(self.ema_decay, (1.0 + step) / (10.0 + step))
@@ -360,7 +400,9 @@ def updated(
 
 
 def adam_direction(
-    moments: Moments, gradient: tf.Tensor, constants: AdamConstants
+    moments: Moments,
+    gradient: tf.Tensor,
+    constants: AdamConstants,
 ) -> tuple[tf.Tensor, Moments]:
     """Returns the direction of Adam's step, and both moments after it.
 
@@ -396,7 +438,8 @@ def _local_part(variable: tf.Variable) -> tf.Variable:
     """
     if not has_xla():
         return variable
-    parts = tf.distribute.get_strategy().experimental_local_results(variable)
+    strategy = tf.distribute.get_strategy()
+    parts = strategy.experimental_local_results(variable)
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
     index = tf.get_static_value(replica) % len(parts)
     return parts[index]
@@ -414,7 +457,14 @@ def _group_updated(
     new_values = []
     for rule, parts, gradient, decay in zip(rules, variables, gradients, decays, strict=True):
         weight, *slots = [tf.convert_to_tensor(part) for part in parts]
-        weight, moments = rule(weight, Moments(*slots), gradient, rate, decay, constants)
+        weight, moments = rule(
+            weight,
+            Moments(*slots),
+            gradient,
+            rate,
+            decay,
+            constants,
+        )
         new_values.append([weight, *moments[: len(slots)]])
     return new_values
 
@@ -425,7 +475,9 @@ _new_values = compiled_by_xla(_group_updated)
 
 @compiled_by_xla
 def _assign_new_values(
-    rules: Sequence[Callable], variables: Sequence[Sequence[tf.Variable]], *arguments: Any
+    rules: Sequence[Callable],
+    variables: Sequence[Sequence[tf.Variable]],
+    *arguments: Any,
 ):
     """Updates each weight and its slots in place.
 

@@ -6,6 +6,7 @@ one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
@@ -181,7 +182,12 @@ class TrainingStep:
         if self._whole_batch:
             seeds = self._micro_batch_seeds(seed)
             micro_batches = self._split(features)
-            features = self._whole_batch.with_gradients(micro_batches, seeds, features, totals)
+            features = self._whole_batch.with_gradients(
+                micro_batches,
+                seeds,
+                features,
+                totals,
+            )
 
         # Compute the gradients of this replica's loss.
         # The scale is a value, because the compiled function would take a mirrored variable of the
@@ -189,7 +195,7 @@ class TrainingStep:
         scale = None if self._loss_scale is None else self._loss_scale.value
         gradients, sums = self._gradients(features, totals, seed, scale)
         if scale is not None:
-            gradients = [None if gradient is None else gradient / scale for gradient in gradients]
+            gradients = _map_present(lambda gradient: gradient / scale, gradients)
 
         # Sum them over the replicas, and clip.
         if self._clips_per_replica:
@@ -218,17 +224,21 @@ class TrainingStep:
 
     def _reduced(self, gradients: list) -> list:
         """Returns the gradients, or None, summed over the replicas."""
-        sent = [
-            None if gradient is None else tf.cast(gradient, self._all_reduce_dtype)
-            for gradient in gradients
-        ]
-        return [
-            None if gradient is None else tf.cast(gradient, tf.float32)
-            for gradient in all_reduced(sent)
-        ]
+        sent = _map_present(
+            lambda gradient: tf.cast(gradient, self._all_reduce_dtype),
+            gradients,
+        )
+        return _map_present(
+            lambda gradient: tf.cast(gradient, tf.float32),
+            all_reduced(sent),
+        )
 
     def _whole_gradients(
-        self, features: dict, totals: dict, seed: tf.Tensor, scale: tf.Tensor | None
+        self,
+        features: dict,
+        totals: dict,
+        seed: tf.Tensor,
+        scale: tf.Tensor | None,
     ) -> tuple[list, dict]:
         """Computes the gradients of this replica's part of the loss times `scale`.
 
@@ -238,15 +248,17 @@ class TrainingStep:
         with tf.GradientTape() as tape:
             loss, sums = self.objective.loss(features, totals, seed)
             scaled = loss if scale is None else loss * scale
-        return dense_gradients(tape.gradient(scaled, self.variables)), sums
+        gradients = tape.gradient(scaled, self.variables)
+        return dense_gradients(gradients), sums
 
     def _split(self, features: dict) -> dict:
         """Returns the features of the micro-batches, [count, b, ...]."""
-        count = self._num_micro_batches
-        return {
-            name: tf.reshape(value, tf.concat([[count, -1], tf.shape(value)[1:]], axis=0))
-            for name, value in features.items()
-        }
+        micro_batches = {}
+        for name, value in features.items():
+            example_shape = tf.shape(value)[1:]
+            shape = tf.concat([[self._num_micro_batches, -1], example_shape], axis=0)
+            micro_batches[name] = tf.reshape(value, shape)
+        return micro_batches
 
     def _micro_batch_seeds(self, seed: tf.Tensor) -> tf.Tensor:
         """Returns the dropout seeds of the micro-batches, int32[count, 2]."""
@@ -254,7 +266,11 @@ class TrainingStep:
         return tf.stack([micro_batch_seed(seed, index) for index in indices])
 
     def _accumulated_gradients(
-        self, features: dict, totals: dict, seed: tf.Tensor, scale: tf.Tensor | None
+        self,
+        features: dict,
+        totals: dict,
+        seed: tf.Tensor,
+        scale: tf.Tensor | None,
     ) -> tuple[list, dict]:
         """Computes the result of `_whole_gradients` from one micro-batch after the other."""
         count = self._num_micro_batches
@@ -264,7 +280,12 @@ class TrainingStep:
         def add(index: tf.Tensor, gradients: list, sums: dict):
             micro_batch = {name: value[index] for name, value in micro_batches.items()}
             micro_seed = micro_batch_seed(seed, index)
-            more, more_sums = self._whole_gradients(micro_batch, totals, micro_seed, scale)
+            more, more_sums = self._whole_gradients(
+                micro_batch,
+                totals,
+                micro_seed,
+                scale,
+            )
             has_gradient[:] = [gradient is not None for gradient in more]
             # The additions wait for the sums, which are known by now. Else TensorFlow may merge
             # them with additions of the gradient, into a temporary variable that its loop makes
@@ -311,12 +332,15 @@ def _clipped_share(gradients: list) -> list:
         mean of the replicas' norms.
     """
     num_replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-    mean_gradients = [
-        None if gradient is None else gradient * num_replicas for gradient in gradients
-    ]
+    mean_gradients = _map_present(lambda gradient: gradient * num_replicas, gradients)
     norm = tf.linalg.global_norm(mean_gradients)
     clipped = clip_by_global_norm(mean_gradients, norm=norm)
-    return [None if value is None else value / num_replicas for value in [*clipped, norm]]
+    return _map_present(lambda value: value / num_replicas, [*clipped, norm])
+
+
+def _map_present(function: Callable, values: list) -> list:
+    """Applies a function to the values that are not None, which stays None."""
+    return [None if value is None else function(value) for value in values]
 
 
 def evaluation_step(objective: StepObjective, features: dict) -> dict:
@@ -340,12 +364,23 @@ def all_reduced(values: Any) -> Any:
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return values
-    present = [value for value in tf.nest.flatten(values) if value is not None]
-    reduced = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, present, _BUCKET))
-    return tf.nest.map_structure(lambda value: None if value is None else next(reduced), values)
+    flat_values = tf.nest.flatten(values)
+    present = [value for value in flat_values if value is not None]
+    reduced = context.all_reduce(
+        tf.distribute.ReduceOp.SUM,
+        present,
+        _BUCKET,
+    )
+    remaining = iter(reduced)
+    flat_reduced = _map_present(lambda _: next(remaining), flat_values)
+    return tf.nest.pack_sequence_as(values, flat_reduced)
 
 
-def step_seed(run_seed: int, step: tf.Tensor, replica: tf.Tensor | int) -> tf.Tensor:
+def step_seed(
+    run_seed: int,
+    step: tf.Tensor,
+    replica: tf.Tensor | int,
+) -> tf.Tensor:
     """Returns the dropout seed of one step on one replica, int32[2].
 
     It depends only on the arguments, so a resumed run draws the same masks as an uninterrupted one.
@@ -355,8 +390,8 @@ def step_seed(run_seed: int, step: tf.Tensor, replica: tf.Tensor | int) -> tf.Te
         step: the number of updates before this one.
         replica: the number of the replica, from 0.
     """
-    seed = tf.stack([tf.cast(run_seed, tf.int32), tf.cast(step, tf.int32)])
-    return tf.random.experimental.stateless_fold_in(seed, tf.cast(replica, tf.int32), alg="philox")
+    parts = [tf.cast(part, tf.int32) for part in (run_seed, step)]
+    return _fold_in(tf.stack(parts), replica)
 
 
 def micro_batch_seed(seed: tf.Tensor, index: tf.Tensor | int) -> tf.Tensor:
@@ -368,5 +403,14 @@ def micro_batch_seed(seed: tf.Tensor, index: tf.Tensor | int) -> tf.Tensor:
         seed: the seed of the batch, int32[2].
         index: the number of the micro-batch, from 0.
     """
-    folded = tf.random.experimental.stateless_fold_in(seed, tf.cast(index, tf.int32), alg="philox")
+    folded = _fold_in(seed, index)
     return tf.where(index > 0, folded, seed)
+
+
+def _fold_in(seed: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
+    """Returns another seed for each number."""
+    return tf.random.experimental.stateless_fold_in(
+        seed,
+        tf.cast(number, tf.int32),
+        alg="philox",
+    )

@@ -102,18 +102,25 @@ def sentence_pairs(
     while first < num_segments:
         end = _segments_until(bounds, first, target)
         size = end - first
-        middle = first + (1 if size == 1 else 1 + randbelow(size - 1, getrandbits))
-        a_begin, a_end = bounds[first], bounds[middle]
-        if size == 1 or rng.random() < 0.5:
+        middle = first + 1
+        if size > 1:
+            middle += randbelow(size - 1, getrandbits)
+        a_begin = bounds[first]
+        a_end = bounds[middle]
+        is_random_next = size == 1 or rng.random() < 0.5
+        if is_random_next:
             b_document = _another_document(document, num_documents, getrandbits)
             b_bounds = get_bounds(b_document)
             b_first = randbelow(len(b_bounds) - 1, getrandbits)
+            b_target = target - (a_end - a_begin)
+            b_last = _segments_until(b_bounds, b_first, b_target)
             b_begin = b_bounds[b_first]
-            b_end = b_bounds[_segments_until(b_bounds, b_first, target - (a_end - a_begin))]
-            is_random_next = True
+            b_end = b_bounds[b_last]
             first = middle  # the segments that A left over start the next pair, as in the original
         else:
-            b_document, b_begin, b_end, is_random_next = document, a_end, bounds[end], False
+            b_document = document
+            b_begin = a_end
+            b_end = bounds[end]
             first = end
         a_begin, a_end, b_begin, b_end = truncated(
             a_begin, a_end, b_begin, b_end, max_num_tokens, rng.random
@@ -132,7 +139,8 @@ def truncated(
     """Cuts two spans to `max_num_tokens` in all: the longer span (B on a tie) loses a token at a
     random end.
     """
-    a_length, b_length = a_end - a_begin, b_end - b_begin
+    a_length = a_end - a_begin
+    b_length = b_end - b_begin
     while a_length + b_length > max_num_tokens:
         from_front = draw() < 0.5
         if a_length > b_length:
@@ -148,7 +156,9 @@ def _segments_until(bounds: Sequence[int], first: int, num_tokens: int) -> int:
     """Returns the end of the shortest run of segments from `first` on that has `num_tokens`
     tokens, if there are.
     """
-    return min(bisect_left(bounds, bounds[first] + num_tokens, first + 1), len(bounds) - 1)
+    num_segments = len(bounds) - 1
+    end = bisect_left(bounds, bounds[first] + num_tokens, first + 1)
+    return min(end, num_segments)
 
 
 def _another_document(document: int, num_documents: int, getrandbits: Callable[[int], int]) -> int:
@@ -197,13 +207,18 @@ def draw_masks(
     Returns:
         The positions and the tokens, both in the order of the draws.
     """
-    count = num_predictions(len(tokens), masks.masked_lm_prob, masks.max_predictions_per_seq)
+    count = num_predictions(
+        len(tokens),
+        masks.masked_lm_prob,
+        masks.max_predictions_per_seq,
+    )
     if masks.do_whole_word_mask:
         continues = list(map(token_set.continues, tokens))
         positions = draw_whole_words(candidates, continues, count, rng)
     else:
         positions = draw_positions(candidates, count, rng)
-    return positions, replacements(tokens, positions, token_set.mask, token_set.words, rng)
+    replaced = replacements(tokens, positions, token_set.mask, token_set.words, rng)
+    return positions, replaced
 
 
 def num_predictions(length: int, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
@@ -220,7 +235,10 @@ def draw_positions(positions: list[int], count: int, rng: random.Random) -> list
 
 
 def draw_whole_words(
-    positions: list[int], continues: Sequence[bool], count: int, rng: random.Random
+    positions: list[int],
+    continues: Sequence[bool],
+    count: int,
+    rng: random.Random,
 ) -> list[int]:
     """Draws whole words with at most `count` positions in all; a word that would exceed `count` is
     skipped.
@@ -257,7 +275,9 @@ def replacements(
     The positions come in the order in which they were drawn. The WordPieces of one word draw
     independently.
     """
-    draw, getrandbits, num_words = rng.random, rng.getrandbits, len(words)
+    draw = rng.random
+    getrandbits = rng.getrandbits
+    num_words = len(words)
     replaced = []
     for position in positions:
         if draw() < 0.8:
@@ -297,7 +317,12 @@ class Instances:
         """The number of instances whose second segment was drawn at random."""
         return sum(self._is_random_next)
 
-    def append(self, pair: SentencePair, positions: list[int], replacements: list[int]) -> None:
+    def append(
+        self,
+        pair: SentencePair,
+        positions: list[int],
+        replacements: list[int],
+    ) -> None:
         """Adds a pair of offsets in `documents.ids`, masked positions in any order, and the
         input ids at them.
         """
@@ -316,30 +341,37 @@ class Instances:
         float32[batch, length].
         """
         spans = _view_array(self._spans).reshape(-1, 4)[indices]
-        a_begin, a_end, b_begin, b_end = (column[:, None] for column in spans.T)  # each [B, 1]
+        a_begin, a_end, b_begin, b_end = spans.T[:, :, None]  # each [B, 1]
         b_first = a_end - a_begin + 2
         length = b_first + b_end - b_begin + 1
 
         position = np.arange(self._max_seq_length)  # [S]
-        # [B, S].
-        source = np.where(position < b_first, a_begin + position - 1, b_begin + position - b_first)
+        source = np.where(
+            position < b_first,
+            a_begin + position - 1,
+            b_begin + position - b_first,
+        )  # [B, S]
         input_ids = self._ids.take(source, mode="clip").astype(np.int32)
+        is_sep = (position == b_first - 1) | (position == length - 1)
         input_ids[:, 0] = self._vocabulary.cls_id
-        input_ids[(position == b_first - 1) | (position == length - 1)] = self._vocabulary.sep_id
+        input_ids[is_sep] = self._vocabulary.sep_id
         input_ids[position >= length] = 0
 
         masked, positions, replacements = self._predictions(indices)
         masked_lm_ids = np.take_along_axis(input_ids, positions, axis=1) * masked
         rows, _ = masked.nonzero()
         input_ids[rows, positions[masked]] = replacements
+        is_real = position < length
+        is_second = position >= b_first
+        is_random_next = _view_array(self._is_random_next)[indices]
         columns = (
             input_ids,
-            position < length,
-            (position >= b_first) & (position < length),
+            is_real,
+            is_second & is_real,
             positions,
             masked_lm_ids,
             masked,
-            _view_array(self._is_random_next)[indices][:, None],
+            is_random_next[:, None],
         )
         table = pretraining_features(self._max_seq_length, self._max_predictions_per_seq)
         return {
@@ -347,24 +379,30 @@ class Instances:
             for feature, column in zip(table, columns, strict=True)
         }
 
-    def _predictions(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _predictions(
+        self,
+        indices: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the masked positions of the chosen instances in increasing order.
 
         They are bool[batch, max_predictions_per_seq], false for padding; int64 of that shape, the
         positions, 0 for padding; and unsigned[masked positions of all], the input ids at them.
         """
         starts = _view_array(self._prediction_starts)
-        begin, end = starts[indices][:, None], starts[indices + 1][:, None]
+        begin = starts[indices, None]
+        end = starts[indices + 1, None]
         prediction = np.arange(self._max_predictions_per_seq)
         masked = prediction < end - begin
-        prediction_indices = np.zeros(masked.shape, np.int64)
-        prediction_indices[masked] = (begin + prediction)[masked]
+        prediction_indices = np.where(masked, begin + prediction, 0)
         positions = np.full(masked.shape, self._max_seq_length)  # Padding comes last in the order.
-        positions[masked] = _view_array(self._positions)[prediction_indices[masked]]
+        all_positions = _view_array(self._positions)
+        positions[masked] = all_positions[prediction_indices[masked]]
         order = np.argsort(positions, axis=1)
-        sorted_indices = np.take_along_axis(prediction_indices, order, axis=1)[masked]
-        positions = np.take_along_axis(positions, order, axis=1) * masked
-        return masked, positions, _view_array(self._replacements)[sorted_indices]
+        sorted_indices = np.take_along_axis(prediction_indices, order, axis=1)
+        positions = np.take_along_axis(positions, order, axis=1)
+        all_replacements = _view_array(self._replacements)
+        replacements = all_replacements[sorted_indices[masked]]
+        return masked, positions * masked, replacements
 
 
 def _view_array(values: array) -> np.ndarray:
@@ -402,7 +440,11 @@ def create_instances(
     instances = Instances(
         documents, vocabulary, config.max_seq_length, masks.max_predictions_per_seq
     )
-    token_set = TokenSet(vocabulary.mask_id, vocabulary.word_ids, vocabulary.continues.__getitem__)
+    token_set = TokenSet(
+        vocabulary.mask_id,
+        vocabulary.word_ids,
+        vocabulary.continues.__getitem__,
+    )
     for visited in range(config.dupe_factor * len(documents)):
         pairs = sentence_pairs(
             visited % len(documents),
@@ -416,7 +458,11 @@ def create_instances(
             a_ids = documents.ids[pair.a_begin : pair.a_end].tolist()
             b_ids = documents.ids[pair.b_begin : pair.b_end].tolist()
             tokens = [vocabulary.cls_id, *a_ids, vocabulary.sep_id, *b_ids, vocabulary.sep_id]
-            candidates = [*range(1, len(a_ids) + 1), *range(len(a_ids) + 2, len(tokens) - 1)]
+            a_end = len(a_ids) + 1
+            candidates = [
+                *range(1, a_end),
+                *range(a_end + 1, len(tokens) - 1),
+            ]
             positions, input_ids = draw_masks(tokens, candidates, masks, token_set, rng)
             instances.append(pair, positions, input_ids)
         on_progress(visited + 1)

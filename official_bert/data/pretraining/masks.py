@@ -13,7 +13,9 @@ from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConf
 # A sort key has the position in its last bits, and random numbers in the others.
 _POSITIONS_IN_32_BITS = 1 << 9
 # Numbers of the draws in a sequence's stream.
-_SPAN_LENGTHS, _REPLACEMENTS, _ORDER = 1 << 16, 1 << 17, 1 << 18
+_SPAN_LENGTHS = 1 << 16
+_REPLACEMENTS = 1 << 17
+_ORDER = 1 << 18
 # The sort key of a unit: 32 random bits, its number in 16 bits, and its size in the last 16 bits.
 _RANDOM_BITS = np.uint64(0xFFFFFFFF << 32)
 _NUMBER_SHIFT = np.uint64(16)
@@ -23,9 +25,15 @@ _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
 NAMES = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 DTYPES = ("int32", "int32", "int32", "float32")
 
+# The drawn positions in increasing order, int64[B, P], 0 for padding, and bool[B, P], false for
+# padding.
+Positions = tuple[np.ndarray, np.ndarray]
+
 
 def num_predictions(
-    lengths: np.ndarray, masked_lm_prob: float, max_predictions_per_seq: int
+    lengths: np.ndarray,
+    masked_lm_prob: float,
+    max_predictions_per_seq: int,
 ) -> np.ndarray:
     """Returns int64[B]: the number of predictions for sequences of int[B] tokens.
 
@@ -36,8 +44,11 @@ def num_predictions(
 
 
 def draw_positions(
-    candidates: np.ndarray, num_masked: np.ndarray, keys: np.ndarray, max_predictions_per_seq: int
-) -> tuple[np.ndarray, np.ndarray]:
+    candidates: np.ndarray,
+    num_masked: np.ndarray,
+    keys: np.ndarray,
+    max_predictions_per_seq: int,
+) -> Positions:
     """Draws positions, all with equal probability.
 
     Args:
@@ -52,16 +63,19 @@ def draw_positions(
     """
     length = candidates.shape[1]
     # Sort the candidates by random numbers. A word has two of them, so there are [B, S / 2] words.
-    words = random_streams.draw(keys[:, None], _ORDER + np.arange((length + 1) // 2))
+    num_words = (length + 1) // 2
+    words = _draw_numbers(keys, _ORDER, num_words)
     order = words.view(np.uint32)[:, :length]
     if length > _POSITIONS_IN_32_BITS:
-        order = order.astype(np.uint64) << np.uint64(32)
+        order = order.astype(np.uint64)
+        order <<= np.uint64(32)
+    dtype = order.dtype
     # Replace the last bits of each number by the position, so that no two are equal.
-    num_position_bits = int(length - 1).bit_length()
-    position_bits = order.dtype.type((1 << num_position_bits) - 1)
+    num_position_bits = (length - 1).bit_length()
+    position_bits = dtype.type((1 << num_position_bits) - 1)
     order &= ~position_bits
-    order |= np.arange(length, dtype=order.dtype)
-    order[~candidates] = np.iinfo(order.dtype).max  # the last ones
+    order |= np.arange(length, dtype=dtype)
+    order[~candidates] = np.iinfo(dtype).max  # the last ones
     num_chosen = np.minimum(num_masked, _count_true(candidates))
     limit = _take_last(np.sort(order, axis=1), num_chosen)
     is_chosen = (order <= limit) & candidates
@@ -74,7 +88,7 @@ def draw_units(
     num_masked: np.ndarray,
     keys: np.ndarray,
     max_predictions_per_seq: int,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Positions:
     """Draws whole units, which are words or spans of words.
 
     A unit that would exceed the number of positions is skipped.
@@ -95,7 +109,7 @@ def draw_units(
     num_units = int(unit[:, -1].max(initial=1))
     # Make `unit` the index of each position's unit in the flat [B, U].
     np.maximum(unit, 1, out=unit)
-    row_offsets = np.arange(-1, rows * num_units - 1, num_units, dtype=np.int32)
+    row_offsets = np.arange(rows, dtype=np.int32) * num_units - 1
     unit += row_offsets[:, None]
     sizes = np.bincount(unit[candidates], minlength=rows * num_units)
     sizes = sizes.reshape(rows, num_units)
@@ -106,11 +120,21 @@ def draw_units(
         first = first[:, :max_predictions_per_seq]
     first = np.sort(first, axis=1)
     # Take all units up to the first one that does not fit.
-    totals = np.cumsum(first & _SIZE, axis=1, dtype=np.int64)
+    totals = np.cumsum(
+        first & _SIZE,
+        axis=1,
+        dtype=np.int64,
+    )
     num_first = _count_true(totals <= num_masked[:, None])
     is_chosen = order <= _take_last(first, num_first)
     total = _take_last(totals, num_first)[:, 0]
-    _fill_rooms(is_chosen, total, order, sizes, num_masked)
+    _fill_rooms(
+        is_chosen,
+        total,
+        order,
+        sizes,
+        num_masked,
+    )
     is_chosen_position = is_chosen.ravel()[unit] & candidates
     return _pack_left(is_chosen_position, max_predictions_per_seq)
 
@@ -121,9 +145,10 @@ def _draw_unit_order(sizes: np.ndarray, keys: np.ndarray) -> np.ndarray:
     Units of size 0, which a row has in excess, are the last ones, too large to fit.
     """
     num_units = sizes.shape[1]
-    order = random_streams.draw(keys[:, None], _ORDER + np.arange(num_units))
+    order = _draw_numbers(keys, _ORDER, num_units)
     order &= _RANDOM_BITS
-    order |= np.arange(num_units, dtype=np.uint64) << _NUMBER_SHIFT
+    unit_numbers = np.arange(num_units, dtype=np.uint64)
+    order |= unit_numbers << _NUMBER_SHIFT
     order |= sizes.astype(np.uint64)
     order[sizes == 0] = _LAST
     return order
@@ -145,18 +170,25 @@ def _fill_rooms(
     while len(unfilled):
         room = (num_masked - total)[unfilled]
         keys_left = order[unfilled]
-        is_excluded = is_chosen[unfilled] | ((keys_left & _SIZE) > room[:, None])
+        is_too_large = (keys_left & _SIZE) > room[:, None]
+        is_excluded = is_chosen[unfilled] | is_too_large
         fits = np.where(is_excluded, _LAST, keys_left)
         chosen = fits.argmin(axis=1)
-        has_fit = fits[np.arange(len(unfilled)), chosen] != _LAST
+        chosen_keys = fits[np.arange(len(unfilled)), chosen]
+        has_fit = chosen_keys != _LAST
         unfilled = unfilled[has_fit]
         chosen = chosen[has_fit]
         is_chosen[unfilled, chosen] = True
         total[unfilled] += sizes[unfilled, chosen]
-        unfilled = unfilled[total[unfilled] < num_masked[unfilled]]
+        has_room = total[unfilled] < num_masked[unfilled]
+        unfilled = unfilled[has_room]
 
 
-def span_starts(word_starts: np.ndarray, longest: int, keys: np.ndarray) -> np.ndarray:
+def span_starts(
+    word_starts: np.ndarray,
+    longest: int,
+    keys: np.ndarray,
+) -> np.ndarray:
     """Joins words into spans; a length of n words has a probability in proportion to 1 / n.
 
     Args:
@@ -169,24 +201,31 @@ def span_starts(word_starts: np.ndarray, longest: int, keys: np.ndarray) -> np.n
     """
     num_positions = word_starts.shape[1]
     shares = 1 / np.arange(1, longest + 1)
-    limits = np.cumsum(shares / shares.sum())[:-1]
-    numbers = _SPAN_LENGTHS + np.arange(num_positions)
-    fractions = random_streams.uniform(random_streams.draw(keys[:, None], numbers))
+    limits = np.cumsum(shares / shares.sum())
+    words = _draw_numbers(keys, _SPAN_LENGTHS, num_positions)
+    fractions = random_streams.uniform(words)
     # The length in words of a span that would begin at each position.
     lengths = np.ones(fractions.shape, np.int32)
-    for limit in limits:
+    for limit in limits[:-1]:
         lengths += fractions >= limit
     # Go from positions to numbers of words, [words, B].
-    is_word = np.arange(num_positions) < _count_true(word_starts)[:, None]
+    num_words = _count_true(word_starts)
+    is_word = _fill_left(num_words, num_positions)
     span_lengths = np.zeros(fractions.shape, np.int32)
     span_lengths[is_word] = lengths[word_starts]
     span_lengths = np.ascontiguousarray(span_lengths.T)
     begins = np.zeros(span_lengths.shape, bool)
     next_begin = np.zeros(len(keys), np.int32)
-    most_words = np.count_nonzero(is_word.any(axis=0))
+    most_words = num_words.max(initial=0)
     for word in range(most_words):
-        np.equal(next_begin, word, out=begins[word])
-        np.add(next_begin, span_lengths[word], out=next_begin, where=begins[word])
+        begins_here = begins[word]
+        np.equal(next_begin, word, out=begins_here)
+        np.add(
+            next_begin,
+            span_lengths[word],
+            out=next_begin,
+            where=begins_here,
+        )
     starts = np.zeros(word_starts.shape, bool)
     starts[word_starts] = begins.T[is_word]
     return starts
@@ -213,12 +252,20 @@ def draw_replacements(
     Returns:
         int[B, P].
     """
-    words = random_streams.draw(keys[:, None], _REPLACEMENTS + np.arange(tokens.shape[1]))
+    words = _draw_numbers(keys, _REPLACEMENTS, tokens.shape[1])
     choice = words.astype(np.uint32)  # The last 32 bits; the first ones draw the random word.
     random_words = word_ids[random_streams.below(words, len(word_ids))]
-    is_replaced = choice < (mask_token_rate + random_token_rate) * 2.0**32
-    replaced = np.where(is_replaced, random_words, tokens)
-    return np.where(choice < mask_token_rate * 2.0**32, mask_id, replaced)
+    change_rate = mask_token_rate + random_token_rate
+    is_changed = choice < change_rate * 2.0**32
+    is_mask = choice < mask_token_rate * 2.0**32
+    replaced = np.where(is_changed, random_words, tokens)
+    return np.where(is_mask, mask_id, replaced)
+
+
+def _draw_numbers(keys: np.ndarray, first: int, count: int) -> np.ndarray:
+    """Draws the numbers from `first` on of each stream: uint64[B, count]."""
+    numbers = first + np.arange(count)
+    return random_streams.draw(keys[:, None], numbers)
 
 
 def _count_true(values: np.ndarray) -> np.ndarray:
@@ -228,19 +275,26 @@ def _count_true(values: np.ndarray) -> np.ndarray:
 
 def _take_last(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Returns [B, 1]: the last of the first `counts` values of each row, or 0 if there is none."""
-    columns = np.maximum(counts - 1, 0)[:, None]
+    counts = counts[:, None]
+    columns = np.maximum(counts - 1, 0)
     values = np.take_along_axis(rows, columns, axis=1)
-    return values * (counts > 0)[:, None]
+    return values * (counts > 0)
 
 
-def _pack_left(is_chosen: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+def _fill_left(counts: np.ndarray, width: int) -> np.ndarray:
+    """Returns bool[B, width], true at the first `counts` positions of each row."""
+    return np.arange(width) < counts[:, None]
+
+
+def _pack_left(is_chosen: np.ndarray, width: int) -> Positions:
     """Returns the true positions of bool[B, S] in int64[B, width], and whether they are real.
 
     Padding is 0, and false.
     """
-    is_filled = np.arange(width) < _count_true(is_chosen)[:, None]
+    length = is_chosen.shape[1]
+    is_filled = _fill_left(_count_true(is_chosen), width)
     positions = np.zeros(is_filled.shape, np.int64)
-    positions[is_filled] = np.flatnonzero(is_chosen) % is_chosen.shape[1]
+    positions[is_filled] = np.flatnonzero(is_chosen) % length
     return positions, is_filled
 
 
@@ -254,7 +308,11 @@ class Masker:
         self._continues = np.array(vocabulary.continues)
 
     def mask(
-        self, input_ids: np.ndarray, candidates: np.ndarray, lengths: np.ndarray, keys: np.ndarray
+        self,
+        input_ids: np.ndarray,
+        candidates: np.ndarray,
+        lengths: np.ndarray,
+        keys: np.ndarray,
     ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Replaces tokens in place, and counts what became of them.
 
@@ -269,18 +327,24 @@ class Masker:
             name.
         """
         features, replaced = self.masked(input_ids, candidates, lengths, keys)
+        originals = features["masked_lm_ids"]
         is_predicted = features["masked_lm_weights"]
         is_mask = is_predicted & (replaced == self._mask_id)
-        is_same = is_predicted & (replaced == features["masked_lm_ids"])
+        is_same = is_predicted & (replaced == originals)
+        is_kept = is_same & ~is_mask
         counts = {
             "predictions": int(is_predicted.sum()),
             "predictions_masked": int(is_mask.sum()),
-            "predictions_kept": int((is_same & ~is_mask).sum()),
+            "predictions_kept": int(is_kept.sum()),
         }
         return features, counts
 
     def masked(
-        self, input_ids: np.ndarray, candidates: np.ndarray, lengths: np.ndarray, keys: np.ndarray
+        self,
+        input_ids: np.ndarray,
+        candidates: np.ndarray,
+        lengths: np.ndarray,
+        keys: np.ndarray,
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Does what `mask` does, without counting.
 
@@ -288,11 +352,17 @@ class Masker:
             The features that `mask` returns, and the ids that the predicted tokens became,
             int[B, P].
         """
-        positions, is_predicted = self._draw_positions(input_ids, candidates, lengths, keys)
+        positions, is_predicted = self._draw_positions(
+            input_ids,
+            candidates,
+            lengths,
+            keys,
+        )
         rows, length = input_ids.shape
         row_offsets = np.arange(0, rows * length, length)
         flat_positions = positions + row_offsets[:, None]
-        masked_lm_ids = input_ids.ravel()[flat_positions] * is_predicted
+        originals = input_ids.ravel()[flat_positions]
+        masked_lm_ids = originals * is_predicted
         replaced = draw_replacements(
             masked_lm_ids,
             keys,
@@ -301,7 +371,11 @@ class Masker:
             mask_token_rate=self._config.mask_token_rate,
             random_token_rate=self._config.random_token_rate,
         )
-        np.put(input_ids, flat_positions[is_predicted], replaced[is_predicted])
+        np.put(
+            input_ids,
+            flat_positions[is_predicted],
+            replaced[is_predicted],
+        )
         features = {
             "masked_lm_positions": positions,
             "masked_lm_ids": masked_lm_ids,
@@ -310,8 +384,12 @@ class Masker:
         return features, replaced
 
     def _draw_positions(
-        self, input_ids: np.ndarray, candidates: np.ndarray, lengths: np.ndarray, keys: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self,
+        input_ids: np.ndarray,
+        candidates: np.ndarray,
+        lengths: np.ndarray,
+        keys: np.ndarray,
+    ) -> Positions:
         config = self._config
         most = config.max_predictions_per_seq
         count = num_predictions(lengths, config.masked_lm_prob, most)
@@ -330,14 +408,23 @@ class DynamicMasks:
     Each pass over the data has other masks. They are the same ones in each run with the seed.
     """
 
-    def __init__(self, vocabulary: InstanceVocabulary, config: MaskConfig, seed: int):
+    def __init__(
+        self,
+        vocabulary: InstanceVocabulary,
+        config: MaskConfig,
+        seed: int,
+    ):
         self._masker = Masker(vocabulary, config)
         self._seed = seed
         self._special_ids = vocabulary.cls_id, vocabulary.sep_id
         self.max_predictions_per_seq = config.max_predictions_per_seq
 
     def __call__(
-        self, input_ids: np.ndarray, input_mask: np.ndarray, passes: np.ndarray, records: np.ndarray
+        self,
+        input_ids: np.ndarray,
+        input_mask: np.ndarray,
+        passes: np.ndarray,
+        records: np.ndarray,
     ) -> tuple[np.ndarray, ...]:
         """Masks a batch.
 
@@ -358,6 +445,5 @@ class DynamicMasks:
         keys = random_streams.stream(self._seed, passes, records)
         features, _ = self._masker.masked(ids, candidates, lengths, keys)
         features["input_ids"] = ids
-        return tuple(
-            features[name].astype(dtype) for name, dtype in zip(NAMES, DTYPES, strict=True)
-        )
+        columns = [features[name] for name in NAMES]
+        return tuple(column.astype(dtype) for column, dtype in zip(columns, DTYPES, strict=True))

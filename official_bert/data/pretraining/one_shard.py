@@ -31,13 +31,24 @@ from official_bert.tokenization import FullTokenizer
 ALGORITHM = 1  # number of the algorithm, which the manifest names: another one makes other records
 _TOKENS_AT_ONCE = 1 << 17  # in a batch of sequences, so that its arrays fit the processor's cache
 _GZIP_LEVEL = 6
-_PAIRS, _ORDER = 1, 2  # what the streams of a shard are for
+# What the streams of a shard are for.
+_PAIRS = 1
+_ORDER = 2
 _SCANS_AT_ONCE = 1 << 15  # bounds the memory: a scan is one pass over one document
 _FEW_SCANS = 64  # whose steps take Python less time than numpy
 _PAIRS_AT_ONCE = 1 << 12  # of one of these
-# The numbers of the draws in the stream of a scan, and in that of a pair.
-_IS_SHORT, _LENGTH, _FIRST_PAIR = 0, 1, 2
-_MIDDLE, _IS_RANDOM, _DOCUMENT, _SEGMENT, _KEY, _CUT_A, _CUT_B = 0, 1, 2, 3, 4, 1 << 8, 1 << 40
+# The numbers of the draws in the stream of a scan.
+_IS_SHORT = 0
+_LENGTH = 1
+_FIRST_PAIR = 2
+# The numbers of the draws in the stream of a pair.
+_MIDDLE = 0
+_IS_RANDOM = 1
+_DOCUMENT = 2
+_SEGMENT = 3
+_KEY = 4
+_CUT_A = 1 << 8
+_CUT_B = 1 << 40
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +62,11 @@ class ShardConfig:
 
 
 def make_shard(
-    number: int, text_file: str, record_file: str, tokenizer: FullTokenizer, config: ShardConfig
+    number: int,
+    text_file: str,
+    record_file: str,
+    tokenizer: FullTokenizer,
+    config: ShardConfig,
 ) -> dict[str, int | str]:
     """Writes the records of shard `number`, from 0; a text file that is absent has no text.
 
@@ -62,11 +77,12 @@ def make_shard(
             documents = encode_documents(lines, tokenizer)
     else:
         documents = encode_documents((), tokenizer)
+    is_unknown = documents.ids == tokenizer.vocab["[UNK]"]
     counts = collections.Counter(
         documents=len(documents),
         sentences=len(documents.segment_starts) - 1,
         tokens=len(documents.ids),
-        unknown_tokens=int((documents.ids == tokenizer.vocab["[UNK]"]).sum()),
+        unknown_tokens=int(is_unknown.sum()),
         records=0,
     )
     # The caller has removed what is left in the folder, which has thousands of files: a list for
@@ -83,9 +99,14 @@ def make_shard(
             for features, counted in shard_batches(
                 number, documents, _cached_vocabulary(tokenizer), config
             ):
-                compressed.write(b"".join(map(frame, encode_examples(features))))
+                records = map(frame, encode_examples(features))
+                compressed.write(b"".join(records))
                 counts.update(counted)
-    return {**counts, "bytes": written.num_bytes, "sha256": written.sha256.hexdigest()}
+    return {
+        **counts,
+        "bytes": written.num_bytes,
+        "sha256": written.sha256.hexdigest(),
+    }
 
 
 @functools.lru_cache(1)  # for thousands of small shards
@@ -94,7 +115,10 @@ def _cached_vocabulary(tokenizer: FullTokenizer) -> InstanceVocabulary:
 
 
 def shard_batches(
-    number: int, documents: Documents, vocabulary: InstanceVocabulary, config: ShardConfig
+    number: int,
+    documents: Documents,
+    vocabulary: InstanceVocabulary,
+    config: ShardConfig,
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, int]]]:
     """Yields the records of a shard in their order, as batches of features, and what was counted
     in each.
@@ -108,7 +132,8 @@ def shard_batches(
     maker = BatchMaker(documents.ids, vocabulary, config.pairs, config.masks)
     batch_size = max(1, _TOKENS_AT_ONCE // config.pairs.max_seq_length)
     for start in range(0, len(pairs), batch_size):
-        yield maker.batch(pairs[order[start : start + batch_size]])
+        rows = order[start : start + batch_size]
+        yield maker.batch(pairs[rows])
 
 
 class BatchMaker:
@@ -141,9 +166,12 @@ class BatchMaker:
             The features, name -> int32 or float32[B, length], and counts by name.
         """
         vocabulary = self._vocabulary
-        a_length, b_length = pairs.a_length[:, None], pairs.b_length[:, None]  # [B, 1]
+        a_length = pairs.a_length[:, None]  # [B, 1]
+        b_length = pairs.b_length[:, None]  # [B, 1]
         b_first = a_length + 2
-        length = b_first + b_length + 1 if self._config.use_next_sentence else b_first
+        length = b_first
+        if self._config.use_next_sentence:
+            length = b_first + b_length + 1
         position = np.arange(self._config.max_seq_length, dtype=np.int32)  # [S]
         is_second = position >= b_first  # [B, S], padding included
         is_real = position < length
@@ -153,16 +181,26 @@ class BatchMaker:
         a_offset = pairs.a_begin[:, None] - 1
         b_offset = pairs.b_begin[:, None] - b_first
         source = position + np.where(is_second, b_offset, a_offset)
-        input_ids = np.where(candidates, self._ids.take(source, mode="clip"), 0).astype(np.int32)
+        all_ids = self._ids.take(source, mode="clip")
+        input_ids = np.where(candidates, all_ids, 0).astype(np.int32)
         input_ids[:, 0] = vocabulary.cls_id
         rows = np.arange(len(pairs))
         input_ids[rows, b_first[:, 0] - 1] = vocabulary.sep_id
         input_ids[rows, length[:, 0] - 1] = vocabulary.sep_id
 
         masked = {}
-        counts = {"predictions": 0, "predictions_masked": 0, "predictions_kept": 0}
+        counts = {
+            "predictions": 0,
+            "predictions_masked": 0,
+            "predictions_kept": 0,
+        }
         if self._masker:
-            masked, counts = self._masker.mask(input_ids, candidates, length[:, 0], pairs.keys)
+            masked, counts = self._masker.mask(
+                input_ids,
+                candidates,
+                length[:, 0],
+                pairs.keys,
+            )
         columns = {
             "input_ids": input_ids,
             "input_mask": is_real,
@@ -230,7 +268,8 @@ class Pairs:
         """Concatenates pairs, of which there is one part at least."""
         columns = []
         for field in dataclasses.fields(cls):
-            columns.append(np.concatenate([getattr(part, field.name) for part in parts]))
+            arrays = [getattr(part, field.name) for part in parts]
+            columns.append(np.concatenate(arrays))
         return cls(*columns)
 
 
@@ -283,9 +322,9 @@ class _Rest(NamedTuple):
 def make_pairs(documents: Documents, config: PairConfig, key: np.ndarray) -> Pairs:
     """Makes the pairs of all passes over all documents, in another order than that of the text."""
     most = num_text_tokens(config)
-    return Pairs.joined(
-        [truncated(chunks, documents, most) for chunks in make_chunks(documents, config, key)]
-    )
+    all_chunks = make_chunks(documents, config, key)
+    parts = [truncated(chunks, documents, most) for chunks in all_chunks]
+    return Pairs.joined(parts)
 
 
 def num_text_tokens(config: PairConfig) -> int:
@@ -332,8 +371,10 @@ def _scan(
     document_end = documents.document_starts[document + 1]
     number = _FIRST_PAIR
     while len(first) > _FEW_SCANS:
-        end = np.minimum(np.searchsorted(starts, starts[first] + target), document_end)
-        runs = _Runs(document, first, end, target, random_streams.draw(keys, number))
+        end = np.searchsorted(starts, starts[first] + target)
+        end = np.minimum(end, document_end)
+        run_keys = random_streams.draw(keys, number)
+        runs = _Runs(document, first, end, target, run_keys)
         chunks = _make_chunks(documents, runs, use_next_sentence)
         yield chunks
         number += 1
@@ -346,8 +387,16 @@ def _scan(
             document_end = document_end[has_more]
             target = target[has_more]
             keys = keys[has_more]
-    for scan in zip(document.tolist(), first.tolist(), target.tolist(), keys, strict=True):
-        for runs in _finish_scan(documents, _Rest(*scan), number, use_next_sentence):
+    scans = zip(
+        document.tolist(),
+        first.tolist(),
+        target.tolist(),
+        keys,
+        strict=True,
+    )
+    for scan in scans:
+        rest = _Rest(*scan)
+        for runs in _finish_scan(documents, rest, number, use_next_sentence):
             yield _make_chunks(documents, runs, use_next_sentence)
 
 
@@ -373,11 +422,15 @@ def _finish_scan(
         firsts = []
         ends = []
         for restarts, middle in zip(is_random.tolist(), middles.tolist(), strict=True):
-            end = min(bisect_left(starts, starts[first] + rest.target, first + 1), document_end)
+            end = bisect_left(starts, starts[first] + rest.target, first + 1)
+            end = min(end, document_end)
             firsts.append(first)
             ends.append(end)
-            # The same number as that of `random_streams.below`.
-            first = first + 1 + (middle * (end - first - 1) >> 32) if restarts else end
+            if restarts:
+                # The same number as that of `random_streams.below`.
+                first += 1 + (middle * (end - first - 1) >> 32)
+            else:
+                first = end
             if first == document_end:
                 break
         yield _Runs(
@@ -416,7 +469,8 @@ def _split_runs(documents: Documents, runs: _Runs) -> Chunks:
     keys = runs.keys
     size = runs.end - runs.first
     middle_words = random_streams.draw(keys, _MIDDLE)
-    middle = runs.first + 1 + random_streams.below(middle_words, np.maximum(size - 1, 1))
+    size_after_first = np.maximum(size - 1, 1)
+    middle = runs.first + 1 + random_streams.below(middle_words, size_after_first)
     is_random = (size == 1) | _is_random(keys)
 
     num_others = max(len(documents) - 1, 1)
@@ -426,10 +480,12 @@ def _split_runs(documents: Documents, runs: _Runs) -> Chunks:
     other_first = documents.document_starts[other]
     other_end = documents.document_starts[other + 1]
     segment_words = random_streams.draw(keys, _SEGMENT)
-    random_first = other_first + random_streams.below(segment_words, other_end - other_first)
+    other_size = other_end - other_first
+    random_first = other_first + random_streams.below(segment_words, other_size)
     a_length = starts[middle] - starts[runs.first]
     target_end = starts[random_first] + runs.target - a_length
-    random_end = np.maximum(np.searchsorted(starts, target_end), random_first + 1)
+    random_end = np.searchsorted(starts, target_end)
+    random_end = np.maximum(random_end, random_first + 1)
     random_end = np.minimum(random_end, other_end)
     return Chunks(
         document=runs.document,
@@ -451,20 +507,25 @@ def truncated(chunks: Chunks, documents: Documents, max_num_tokens: int) -> Pair
     the front are binomial.
     """
     starts = documents.segment_starts
-    a_begin, b_begin = starts[chunks.a_first], starts[chunks.b_first]
-    a_length, b_length = starts[chunks.a_end] - a_begin, starts[chunks.b_end] - b_begin
+    keys = chunks.keys
+    a_begin = starts[chunks.a_first]
+    b_begin = starts[chunks.b_first]
+    a_length = starts[chunks.a_end] - a_begin
+    b_length = starts[chunks.b_end] - b_begin
     is_truncated = a_length + b_length > max_num_tokens
     half = max_num_tokens - max_num_tokens // 2  # A's tokens if both sides are cut
-    a_left = np.where(
-        is_truncated, np.minimum(a_length, np.maximum(max_num_tokens - b_length, half)), a_length
-    )
-    b_left = np.where(is_truncated, np.minimum(b_length, max_num_tokens - a_left), b_length)
+    a_limit = np.maximum(max_num_tokens - b_length, half)
+    a_left = np.where(is_truncated, np.minimum(a_length, a_limit), a_length)
+    b_limit = max_num_tokens - a_left
+    b_left = np.where(is_truncated, np.minimum(b_length, b_limit), b_length)
+    a_cut = random_streams.binomial(keys, _CUT_A, a_length - a_left)
+    b_cut = random_streams.binomial(keys, _CUT_B, b_length - b_left)
     return Pairs(
-        a_begin=a_begin + random_streams.binomial(chunks.keys, _CUT_A, a_length - a_left),
+        a_begin=a_begin + a_cut,
         a_length=a_left.astype(np.int32),
-        b_begin=b_begin + random_streams.binomial(chunks.keys, _CUT_B, b_length - b_left),
+        b_begin=b_begin + b_cut,
         b_length=b_left.astype(np.int32),
         is_random_next=chunks.is_random_next,
         is_truncated=is_truncated,
-        keys=random_streams.draw(chunks.keys, _KEY),
+        keys=random_streams.draw(keys, _KEY),
     )

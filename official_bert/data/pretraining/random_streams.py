@@ -8,12 +8,18 @@ in any order and in any process.
 import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
-_FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+# The rounds of `_mix`: a shift, and the factor that follows it.
+_ROUNDS = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+)
+_LAST_SHIFT = np.uint64(31)
 _WORD_BITS = 64
+_WORD_MASK = (1 << _WORD_BITS) - 1
 _HALF_WORD = np.uint64(32)
 _NON_FRACTION_BITS = np.uint64(11)  # A float64 has 53 bits of fraction.
 _MOST_TRIALS = 1 << 12
+_MOST_WORDS = _MOST_TRIALS // _WORD_BITS
 
 
 def stream(*parts: int | np.ndarray) -> np.ndarray:
@@ -28,8 +34,9 @@ def stream(*parts: int | np.ndarray) -> np.ndarray:
     """
     key = np.zeros(1, np.uint64)  # An array, because numpy warns of scalars that wrap around.
     for part in parts:
-        values = part % (1 << _WORD_BITS) if isinstance(part, int) else part
-        bits = np.atleast_1d(values).astype(np.uint64)
+        if isinstance(part, int):
+            part &= _WORD_MASK
+        bits = _to_words(part)
         part_key = _mix(bits + _GOLDEN)
         key = _mix(key + part_key)
     return key
@@ -45,7 +52,8 @@ def draw(streams: np.ndarray, number: int | np.ndarray) -> np.ndarray:
     Returns:
         uint64 of the shape to which both are broadcast.
     """
-    steps = np.atleast_1d(number).astype(np.uint64) + np.uint64(1)
+    steps = _to_words(number)
+    steps += np.uint64(1)
     return _mix(streams + steps * _GOLDEN)
 
 
@@ -60,12 +68,18 @@ def below(words: np.ndarray, limits: int | np.ndarray) -> np.ndarray:
 
     All results are equally likely up to a relative error of limit / 2^32.
     """
-    limits = np.asarray(limits).astype(np.uint64)
-    high_bits = words >> _HALF_WORD
-    return (high_bits * limits >> _HALF_WORD).astype(np.int64)
+    limits = np.asarray(limits)
+    limits = limits.astype(np.uint64)
+    products = (words >> _HALF_WORD) * limits
+    results = products >> _HALF_WORD
+    return results.astype(np.int64)
 
 
-def binomial(streams: np.ndarray, first: int, num_trials: np.ndarray) -> np.ndarray:
+def binomial(
+    streams: np.ndarray,
+    first: int,
+    num_trials: np.ndarray,
+) -> np.ndarray:
     """Counts the successes of trials that succeed with probability 1/2.
 
     Above 4096 trials the count is scaled up from that many, with the right mean and variance.
@@ -80,32 +94,53 @@ def binomial(streams: np.ndarray, first: int, num_trials: np.ndarray) -> np.ndar
     """
     successes = np.zeros(len(num_trials), np.int64)
     # Few counts need more than the first word.
-    for first_word, end_word in ((0, 1), (1, _MOST_TRIALS // _WORD_BITS)):
-        rows = np.flatnonzero(num_trials > _WORD_BITS * first_word)
+    for first_word, end_word in ((0, 1), (1, _MOST_WORDS)):
+        has_trials = num_trials > _WORD_BITS * first_word
+        rows = np.flatnonzero(has_trials)
         if len(rows):
-            row_trials = num_trials[rows]
-            num_words = -(-int(row_trials.max()) // _WORD_BITS)
+            row_trials = num_trials[rows, None]
+            most_trials = int(row_trials.max())
+            num_words = -(-most_trials // _WORD_BITS)
             words = np.arange(first_word, min(end_word, num_words))
             bits = draw(streams[rows, None], first + words)
-            num_used_bits = np.clip(row_trials[:, None] - _WORD_BITS * words, 0, _WORD_BITS)
+            num_used_bits = np.clip(
+                row_trials - _WORD_BITS * words,
+                0,
+                _WORD_BITS,
+            )
             successes[rows] += _count_ones(bits, num_used_bits)
     deviations = successes - _MOST_TRIALS / 2
-    scaled = num_trials / 2 + deviations * np.sqrt(num_trials / _MOST_TRIALS)
-    return np.where(num_trials > _MOST_TRIALS, np.rint(scaled).astype(np.int64), successes)
+    scale = np.sqrt(num_trials / _MOST_TRIALS)
+    scaled = np.rint(num_trials / 2 + deviations * scale)
+    return np.where(
+        num_trials > _MOST_TRIALS,
+        scaled.astype(np.int64),
+        successes,
+    )
 
 
 def _count_ones(words: np.ndarray, num_used_bits: np.ndarray) -> np.ndarray:
     """Returns int64[n]: how many of the first used bits of uint64[n, words] are 1, in each row."""
-    shifts = (_WORD_BITS - np.maximum(num_used_bits, 1)).astype(np.uint64)
-    used_bits = np.where(num_used_bits > 0, words >> shifts, 0)
-    return np.bitwise_count(used_bits).sum(axis=1, dtype=np.int64)
+    shifts = _WORD_BITS - np.maximum(num_used_bits, 1)
+    shifts = shifts.astype(np.uint64)
+    is_used = num_used_bits > 0
+    used_bits = np.where(is_used, words >> shifts, 0)
+    counts = np.bitwise_count(used_bits)
+    return counts.sum(axis=1, dtype=np.int64)
+
+
+def _to_words(values: int | np.ndarray) -> np.ndarray:
+    """Returns the values in a new array, uint64[...] with one axis at least."""
+    return np.atleast_1d(values).astype(np.uint64)
 
 
 def _mix(words: np.ndarray) -> np.ndarray:
     """Mixes the bits of the words in place, a bijection of 64 bits, and returns them."""
     shifted = np.empty_like(words)
-    for shift, factor in zip(_SHIFTS, _FACTORS, strict=False):
-        words ^= np.right_shift(words, shift, out=shifted)
+    for shift, factor in _ROUNDS:
+        np.right_shift(words, shift, out=shifted)
+        words ^= shifted
         words *= factor
-    words ^= np.right_shift(words, _SHIFTS[-1], out=shifted)
+    np.right_shift(words, _LAST_SHIFT, out=shifted)
+    words ^= shifted
     return words

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import gzip
 import io
+import itertools
 import os
 import struct
 import zlib
@@ -39,12 +40,21 @@ _FIRST = bytes([1 << 3 | _BYTES])
 _SECOND = bytes([2 << 3 | _BYTES])  # Field 2: a map entry's value; Feature.float_list.
 _THIRD = bytes([3 << 3 | _BYTES])  # Field 3: Feature.int64_list.
 _CACHED_HEADS = 1 << 12  # of each kind; few lengths occur
-_DTYPES = {"bytes_list": object, "float_list": np.float32, "int64_list": np.int64}
+_DTYPES = {
+    "bytes_list": object,
+    "float_list": np.float32,
+    "int64_list": np.int64,
+}
 
 
 def frame(data: bytes) -> bytes:
     """Returns a record as a TFRecord file contains it: with its length and checksums."""
-    return b"".join((_header(len(data)), data, _checksum(data)))
+    parts = (
+        _header(len(data)),
+        data,
+        _checksum(data),
+    )
+    return b"".join(parts)
 
 
 @functools.lru_cache
@@ -65,7 +75,8 @@ class ExampleFiles:
 
     def write(self, features: Mapping[str, np.ndarray]) -> None:
         """Appends one example for each row of name -> integer or float[batch, length]."""
-        framed = [frame(example) for example in encode_examples(features)]
+        examples = encode_examples(features)
+        framed = [frame(example) for example in examples]
         num_files = len(self._files)
         for k, file in enumerate(self._files):
             file_records = framed[(k - self.num_written) % num_files :: num_files]
@@ -87,7 +98,8 @@ def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
     """
     if not paths:
         raise InputError("--output_file: names no file")
-    if len({os.path.normpath(path) for path in paths}) < len(paths):
+    distinct_paths = {os.path.normpath(path) for path in paths}
+    if len(distinct_paths) < len(paths):
         raise InputError(
             f"--output_file: {','.join(paths)} names a file twice; give each file its own name"
         )
@@ -97,7 +109,8 @@ def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
             file = stack.enter_context(writing.replacing(path, "wb"))
             if path.endswith(COMPRESSED_SUFFIX):
                 # Without name and time, equal records give equal bytes.
-                file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+                gzip_file = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
+                file = stack.enter_context(gzip_file)
             opened_files.append(file)
         yield ExampleFiles(opened_files)
 
@@ -112,7 +125,10 @@ def read_records(path: str) -> Iterator[tuple[int, bytes]]:
     Raises:
         InputError: a record is corrupt; the message names it.
     """
-    with files.open_file(path, "rb") as raw, _decompressed(raw) as file:
+    with (
+        files.open_file(path, "rb") as raw,
+        _decompressed(raw) as file,
+    ):
         number = 0
         offset = 0
         try:
@@ -120,17 +136,19 @@ def read_records(path: str) -> Iterator[tuple[int, bytes]]:
                 data = _read_data(file, header)
                 yield number, data
                 number += 1
-                offset += _HEADER.size + len(data) + _CHECKSUM.size
+                offset += len(header) + len(data) + _CHECKSUM.size
         except _CorruptError as error:
-            file_note = " of the decompressed file" if is_compressed(path) else ""
+            file_note = ""
+            if is_compressed(path):
+                file_note = " of the decompressed file"
             reason = f"{error} (it begins at byte {offset}{file_note})"
             raise _corrupt(path, number, reason) from error
 
 
 def _read_data(file: BinaryIO | io.BufferedIOBase, header: bytes) -> bytes:
     """Reads the record after its header, which has its length, and validates both."""
-    length, length_checksum = _HEADER.unpack(header)
-    if _CHECKSUM.pack(length_checksum) != _checksum(header[: _LENGTH.size]):
+    length, _ = _HEADER.unpack(header)
+    if not _has_valid_length(header):
         raise _CorruptError("its length does not fit its checksum")
     if length > _LARGEST_RECORD_BYTES:
         raise _CorruptError(f"its length is {length} bytes")
@@ -153,16 +171,20 @@ def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
 
     for number, data in read_records(path):
         try:
-            features = tf.train.Example.FromString(data).features.feature
+            example = tf.train.Example.FromString(data)
         except DecodeError as error:
             raise _corrupt(path, number, f"it is no tf.Example: {error}") from error
-        yield number, {name: _read_values(feature) for name, feature in features.items()}
+        values = {}
+        for name, feature in example.features.feature.items():
+            values[name] = _read_values(feature)
+        yield number, values
 
 
 def _read_values(feature: "tf.train.Feature") -> np.ndarray:
     """Returns the values of a feature; none if it is not set."""
     kind = feature.WhichOneof("kind") or "int64_list"
-    return np.array(getattr(feature, kind).value, _DTYPES[kind])
+    values = getattr(feature, kind).value
+    return np.array(values, _DTYPES[kind])
 
 
 def _checksum(data: bytes) -> bytes:
@@ -183,23 +205,35 @@ def _begins_gzip(start: bytes) -> bool:
 
     A record of half a megabyte begins like gzip, too, but has the checksum of its length.
     """
-    length = start[: _LENGTH.size]
-    checksum = start[_LENGTH.size :]
-    return start.startswith(_GZIP_MAGIC) and checksum != _checksum(length)
+    return start.startswith(_GZIP_MAGIC) and not _has_valid_length(start)
+
+
+def _has_valid_length(header: bytes) -> bool:
+    """Returns whether a header has the checksum of its length."""
+    length = header[: _LENGTH.size]
+    checksum = header[_LENGTH.size :]
+    return checksum == _checksum(length)
 
 
 def _decompressed(
     file: BinaryIO,
 ) -> contextlib.AbstractContextManager[BinaryIO | io.BufferedIOBase]:
     if isinstance(file, io.BufferedReader):
-        start = file.peek(_HEADER.size)[: _HEADER.size]
+        start = file.peek(_HEADER.size)
+        start = start[: _HEADER.size]
     else:  # The file is remote.
         start = file.read(_HEADER.size)
         file.seek(0)
-    return gzip.open(file) if _begins_gzip(start) else contextlib.nullcontext(file)
+    if _begins_gzip(start):
+        return gzip.open(file)
+    return contextlib.nullcontext(file)
 
 
-def _read(file: BinaryIO | io.BufferedIOBase, size: int, may_end: bool = False) -> bytes:
+def _read(
+    file: BinaryIO | io.BufferedIOBase,
+    size: int,
+    may_end: bool = False,
+) -> bytes:
     """Reads `size` bytes, or none at the end of the file if `may_end`."""
     try:
         data = file.read(size)
@@ -217,7 +251,9 @@ def _corrupt(path: str, number: int, reason: str) -> InputError:
     )
 
 
-def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
+def encode_examples(
+    features: Mapping[str, np.ndarray],
+) -> list[bytes]:
     """Serialises one Example for each row.
 
     Args:
@@ -236,29 +272,39 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
         key = _length_prefixed(name.encode())
         kind = _SECOND if is_float else _THIRD
         if is_float or _fit_into_bytes(values):
-            data = np.ascontiguousarray(values, "<f4" if is_float else np.uint8).view(np.uint8)
-            head = np.frombuffer(_entry_head(key, kind, data.shape[1]), np.uint8)
+            dtype = "<f4" if is_float else np.uint8
+            data = np.ascontiguousarray(values, dtype)
+            data = data.view(np.uint8)
+            head_bytes = _entry_head(key, kind, data.shape[1])
+            head = np.frombuffer(head_bytes, np.uint8)
             heads = np.broadcast_to(head, (len(values), len(head)))
             fixed += [heads, data]
         else:
             columns += _join_columns(fixed)
             fixed = []
             rows = _varint_rows(values)
-            columns.append([_entry_head(key, kind, len(row)) + row for row in rows])
+            column = [_entry_head(key, kind, len(row)) + row for row in rows]
+            columns.append(column)
     columns += _join_columns(fixed)
     examples = []
     for entries in zip(*columns, strict=True):
         num_bytes = sum(map(len, entries))
-        examples.append(b"".join((_example_head(num_bytes), *entries)))
+        head_bytes = _example_head(num_bytes)
+        example = b"".join((head_bytes, *entries))
+        examples.append(example)
     return examples
 
 
 def _fit_into_bytes(values: np.ndarray) -> bool:
     """Returns whether the varint of each integer is the byte of the same value."""
-    return bool(values.min(initial=0) >= 0 and values.max(initial=0) < 0x80)
+    lowest = values.min(initial=0)
+    highest = values.max(initial=0)
+    return bool(lowest >= 0 and highest < 0x80)
 
 
-def _join_columns(parts: list[np.ndarray]) -> list[list[bytes]]:
+def _join_columns(
+    parts: list[np.ndarray],
+) -> list[list[bytes]]:
     """Returns the rows of neighbouring columns, each uint8[B, width], as one column of bytes.
 
     Of no columns, none is returned.
@@ -268,7 +314,9 @@ def _join_columns(parts: list[np.ndarray]) -> list[list[bytes]]:
     table = np.concatenate(parts, axis=1)
     data = table.tobytes()
     width = table.shape[1]
-    return [[data[start : start + width] for start in range(0, len(data), width)]]
+    starts = range(0, len(data), width)
+    rows = [data[start : start + width] for start in starts]
+    return [rows]
 
 
 def _length_prefixed(content: bytes) -> bytes:
@@ -306,24 +354,28 @@ def varint(value: int) -> bytes:
 def _varint_rows(values: np.ndarray) -> list[bytes]:
     """Returns the concatenated varints of each row of integers, of which there is one at least."""
     # A negative number has ten bytes.
-    rest = values.astype(np.int64, copy=False).view(np.uint64).ravel()
+    signed = values.astype(np.int64, copy=False)
+    rest = signed.view(np.uint64).ravel()
     largest = int(rest.max(initial=0))
     if largest < 1 << 32:
         rest = rest.astype(np.uint32)
     num_bytes = np.ones(rest.shape, np.uint8)
     for shift in range(7, largest.bit_length(), 7):
-        num_bytes += rest >= rest.dtype.type(1 << shift)
+        limit = rest.dtype.type(1 << shift)
+        num_bytes += rest >= limit
     ends = np.cumsum(num_bytes, dtype=np.int64)
     data = np.empty(ends[-1], np.uint8)
     offsets = ends - num_bytes
     while len(rest):  # Write one byte of every number at a time.
         has_more = rest > 0x7F
+        high_bit = has_more.view(np.uint8) << 7
         low_bits = (rest & 0x7F).astype(np.uint8)
-        data[offsets] = low_bits | has_more.view(np.uint8) << 7
-        rest = rest[has_more] >> rest.dtype.type(7)
+        data[offsets] = low_bits | high_bit
+        rest = rest[has_more]
+        rest >>= rest.dtype.type(7)
         offsets = offsets[has_more] + 1
     data = data.tobytes()
     row_length = values.shape[1]
-    row_ends = ends[row_length - 1 :: row_length].tolist()
-    row_starts = [0, *row_ends]
-    return [data[start:end] for start, end in zip(row_starts, row_ends, strict=False)]
+    row_ends = ends[row_length - 1 :: row_length]
+    bounds = [0, *row_ends.tolist()]
+    return [data[start:end] for start, end in itertools.pairwise(bounds)]

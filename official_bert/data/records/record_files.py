@@ -38,7 +38,9 @@ _FILES_OPENED_TOGETHER = 16
 
 
 def write_encoded_set(
-    path: str, num_examples: int, records: Callable[[np.ndarray], Mapping[str, np.ndarray]]
+    path: str,
+    num_examples: int,
+    records: Callable[[np.ndarray], Mapping[str, np.ndarray]],
 ) -> None:
     """Writes a record for each example.
 
@@ -52,7 +54,9 @@ def write_encoded_set(
             log_progress(start, num_examples)
             end = min(start + _EXAMPLES_AT_ONCE, num_examples)
             features = records(np.arange(start, end))
-            rows = {name: values.reshape(end - start, -1) for name, values in features.items()}
+            rows = {}
+            for name, values in features.items():
+                rows[name] = values.reshape(end - start, -1)
             file.write(rows)
 
 
@@ -77,10 +81,12 @@ def write_features(
     progress = Progress("instances written")
     for features in batches:
         num_written = example_files.num_written
-        num_logged = min(len(features["input_ids"]), _LOGGED_EXAMPLES - num_written)
+        num_examples = len(features["input_ids"])
+        num_logged = min(num_examples, _LOGGED_EXAMPLES - num_written)
         for row in range(num_logged):
             example = {name: values[row].tolist() for name, values in features.items()}
-            _log_example(example, inv_vocab, is_first=num_written + row == 0)
+            is_first = num_written + row == 0
+            _log_example(example, inv_vocab, is_first)
         example_files.write(features)
         progress(example_files.num_written)
     logging.info("Wrote %d total instances", example_files.num_written)
@@ -92,9 +98,14 @@ def log_files(title: str, paths: Iterable[str]) -> None:
         logging.info("  %s", path)
 
 
-def _log_example(example: Mapping[str, list], inv_vocab: Mapping[int, str], is_first: bool):
+def _log_example(
+    example: Mapping[str, list],
+    inv_vocab: Mapping[int, str],
+    is_first: bool,
+):
     length = sum(example["input_mask"])
-    tokens = [inv_vocab[token_id] for token_id in example["input_ids"][:length]]
+    ids = example["input_ids"][:length]
+    tokens = [inv_vocab[token_id] for token_id in ids]
 
     def details():
         yield f"tokens: {' '.join(tokens)}"
@@ -139,10 +150,16 @@ def manifest_beside(path: str) -> tuple[str, dict] | None:
     for manifest_file in (hidden_manifest(path), _shards_manifest(path)):
         if not files.exists(manifest_file):
             continue
-        manifest = check_object(reading.read_json(manifest_file), manifest_file)
-        entry = {"file": os.path.basename(path), "bytes": files.size(path)}
-        for shard in field(manifest, "shards", list, manifest_file):
-            if entry.items() <= check_object(shard, manifest_file).items():
+        content = reading.read_json(manifest_file)
+        manifest = check_object(content, manifest_file)
+        entry = {
+            "file": os.path.basename(path),
+            "bytes": files.size(path),
+        }
+        shards = field(manifest, "shards", list, manifest_file)
+        for shard in shards:
+            shard_fields = check_object(shard, manifest_file)
+            if entry.items() <= shard_fields.items():
                 return manifest_file, manifest
     return None
 
@@ -160,7 +177,9 @@ def vocabulary_digest(vocab: Mapping[str, int]) -> str:
 
 
 def check_records_vocabulary(
-    records: Iterable[str], vocab_file: str, vocab: Mapping[str, int]
+    records: Iterable[str],
+    vocab_file: str,
+    vocab: Mapping[str, int],
 ) -> None:
     """Checks that record files were made with a vocabulary.
 
@@ -207,7 +226,8 @@ def record_contents(paths: Sequence[str]) -> list[tuple[str, int, str | None]]:
         manifest_file = _shards_manifest(path)
         if manifest_file not in manifest_digests:
             manifest_digests[manifest_file] = _read_digests(path)
-        digest = manifest_digests[manifest_file].get(os.path.basename(path))
+        digests = manifest_digests[manifest_file]
+        digest = digests.get(os.path.basename(path))
         contents.append((path, size, digest))
     return contents
 
@@ -230,12 +250,15 @@ def names_and_compressions(files: Sequence[str]) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((list(files), compressions))
 
 
-def sizes_and_times(files: Sequence[str]) -> dict[str, tuple[int, int]]:
+def sizes_and_times(
+    files: Sequence[str],
+) -> dict[str, tuple[int, int]]:
     """Returns the number of bytes of each file, and when it was written, in nanoseconds."""
     import tensorflow as tf
 
     stats = for_each(tf.io.gfile.stat, files)
-    return {file: (stat.length, stat.mtime_nsec) for file, stat in zip(files, stats, strict=True)}
+    properties = [(stat.length, stat.mtime_nsec) for stat in stats]
+    return dict(zip(files, properties, strict=True))
 
 
 def for_each(read: Callable[[str], T], files: Sequence[str]) -> list[T]:
@@ -247,8 +270,12 @@ def for_each(read: Callable[[str], T], files: Sequence[str]) -> list[T]:
         return list(pool.map(read, files))
 
 
-def record_dataset(file: str | tf.Tensor, is_compressed: bool | tf.Tensor) -> tf.data.Dataset:
+def record_dataset(
+    file: str | tf.Tensor,
+    is_compressed: bool | tf.Tensor,
+) -> tf.data.Dataset:
     """Returns a dataset of the serialized records, string[], of one file."""
     import tensorflow as tf
 
-    return tf.data.TFRecordDataset(file, tf.where(is_compressed, "GZIP", ""))
+    compression = tf.where(is_compressed, "GZIP", "")
+    return tf.data.TFRecordDataset(file, compression)

@@ -14,13 +14,16 @@ from official_bert.tokenization import FullTokenizer
 Example = Mapping[str, np.ndarray]  # feature name -> [length]
 Block = Mapping[str, np.ndarray]  # feature name -> [B, length]
 
+_NAMES = [feature.name for feature in pretraining_features(1, 1)]
+
 
 def with_masks(example: Example) -> Example:
     """Adds padding in place of the masks to a record of --dynamic_masking, which has no masks.
 
     Other records are returned as they are.
     """
-    if "masked_lm_positions" in example or "input_ids" not in example:
+    has_masks = "masked_lm_positions" in example
+    if has_masks or "input_ids" not in example:
         return example
     zero = np.zeros(1, np.int64)
     return {
@@ -31,7 +34,11 @@ def with_masks(example: Example) -> Example:
     }
 
 
-def stack_examples(examples: Sequence[Example], places: Sequence[str], vocab_size: int) -> Block:
+def stack_examples(
+    examples: Sequence[Example],
+    places: Sequence[str],
+    vocab_size: int,
+) -> Block:
     """Stacks pre-training records of one length.
 
     Args:
@@ -45,9 +52,8 @@ def stack_examples(examples: Sequence[Example], places: Sequence[str], vocab_siz
     Raises:
         InputError: a record lacks a feature, has another length, or a value out of range.
     """
-    names = [feature.name for feature in pretraining_features(1, 1)]
     try:
-        block = {name: np.stack([example[name] for example in examples]) for name in names}
+        block = {name: _stack_feature(examples, name) for name in _NAMES}
     except (KeyError, ValueError):  # A feature is missing, or lengths differ.
         block = {}
     if block and _is_within(block, vocab_size):
@@ -55,14 +61,25 @@ def stack_examples(examples: Sequence[Example], places: Sequence[str], vocab_siz
     # Find the first wrong example, for the error.
     for example, place in zip(examples, places, strict=True):
         _check_example(example, place, vocab_size)
-        if any(len(example[name]) != len(examples[0][name]) for name in names):
+        if _list_lengths(example) != _list_lengths(examples[0]):
             raise InputError(
                 f"{place}: has another length than {places[0]}; give files of one length"
             )
     return block
 
 
+def _stack_feature(examples: Sequence[Example], name: str) -> np.ndarray:
+    """Returns a feature of all examples, [B, length]."""
+    return np.stack([example[name] for example in examples])
+
+
+def _list_lengths(example: Example) -> list[int]:
+    """Returns the length of each feature."""
+    return [len(example[name]) for name in _NAMES]
+
+
 def _limits(max_seq_length: int, vocab_size: int) -> dict[str, int]:
+    """Returns the smallest integer that is too large for each feature with a limit."""
     return {
         "input_ids": vocab_size,
         "masked_lm_ids": vocab_size,
@@ -72,31 +89,34 @@ def _limits(max_seq_length: int, vocab_size: int) -> dict[str, int]:
 
 def _is_within(block: Mapping[str, np.ndarray], vocab_size: int) -> bool:
     """Returns whether all values of an example, [length], or a block, [B, length], are in range."""
-    limits = _limits(block["input_ids"].shape[-1], vocab_size)
-    for name, limit in limits.items():
-        values = block[name]
-        if ((values < 0) | (values >= limit)).any():
-            return False
-    return True
+    max_seq_length = block["input_ids"].shape[-1]
+    limits = _limits(max_seq_length, vocab_size)
+    return not any(_exceeds(block[name], limit) for name, limit in limits.items())
+
+
+def _exceeds(values: np.ndarray, limit: int) -> bool:
+    """Returns whether a value is negative, or not below the limit."""
+    is_outside = (values < 0) | (values >= limit)
+    return bool(is_outside.any())
 
 
 def _check_example(example: Example, place: str, vocab_size: int):
-    names = [feature.name for feature in pretraining_features(1, 1)]
-    missing = [name for name in names if name not in example]
+    missing = [name for name in _NAMES if name not in example]
     if missing:
         raise InputError(f"{place} has no {missing[0]}; give records of create_pretraining_data.py")
     max_seq_length = len(example["input_ids"])
     num_predictions = len(example["masked_lm_ids"])
-    for name, length, _ in pretraining_features(max_seq_length, num_predictions):
+    features = pretraining_features(max_seq_length, num_predictions)
+    for name, length, _ in features:
         num_values = len(example[name])
         if num_values != length:
             raise InputError(
                 f"{place}: {name} has {num_values} values where {length} are expected; make the "
                 "records again"
             )
-    for name, limit in _limits(max_seq_length, vocab_size).items():
-        values = example[name]
-        if ((values < 0) | (values >= limit)).any():
+    limits = _limits(max_seq_length, vocab_size)
+    for name, limit in limits.items():
+        if _exceeds(example[name], limit):
             remedy = "give the --vocab_file of the records"
             if name == "masked_lm_positions":
                 remedy = "make the records again"
@@ -105,7 +125,10 @@ def _check_example(example: Example, place: str, vocab_size: int):
             )
 
 
-def format_example(example: Example, inv_vocab: Mapping[int, str]) -> list[str]:
+def format_example(
+    example: Example,
+    inv_vocab: Mapping[int, str],
+) -> list[str]:
     """Formats a record as text: a line for each segment, and one for the label.
 
     A predicted token is in braces: the token that the model sees, a bar, and the original token.
@@ -115,17 +138,23 @@ def format_example(example: Example, inv_vocab: Mapping[int, str]) -> list[str]:
         return inv_vocab.get(token_id, f"[id {token_id}]")
 
     length = int(example["input_mask"].sum())
-    tokens = [name_token(token_id) for token_id in example["input_ids"][:length].tolist()]
+    ids = example["input_ids"][:length]
+    tokens = [name_token(token_id) for token_id in ids.tolist()]
     for position, original_id in _predictions(example):
-        tokens[position] = f"{{{tokens[position]}|{name_token(original_id)}}}"
+        original = name_token(original_id)
+        tokens[position] = f"{{{tokens[position]}|{original}}}"
     segments = example["segment_ids"][:length]
-    first = [token for token, segment in zip(tokens, segments, strict=True) if not segment]
-    second = [token for token, segment in zip(tokens, segments, strict=True) if segment]
+    first = []
+    second = []
+    for token, segment in zip(tokens, segments, strict=True):
+        segment_tokens = second if segment else first
+        segment_tokens.append(token)
     lines = ["A: " + " ".join(first)]
     if second:
-        is_random = bool(example["next_sentence_labels"][0])
+        is_random = example["next_sentence_labels"][0]
+        origin = "random" if is_random else "the next text"
         lines.append("B: " + " ".join(second))
-        lines.append(f"B is {'random' if is_random else 'the next text'}")
+        lines.append(f"B is {origin}")
     return lines
 
 
@@ -134,7 +163,8 @@ def _predictions(example: Example) -> list[tuple[int, int]]:
     is_real = example["masked_lm_weights"] > 0
     positions = example["masked_lm_positions"][is_real]
     ids = example["masked_lm_ids"][is_real]
-    return list(zip(positions.tolist(), ids.tolist(), strict=True))
+    pairs = zip(positions.tolist(), ids.tolist(), strict=True)
+    return list(pairs)
 
 
 class Statistics:
@@ -147,13 +177,14 @@ class Statistics:
     """
 
     def __init__(self, tokenizer: FullTokenizer):
-        missing = [token for token in ("[MASK]", "[UNK]") if token not in tokenizer.vocab]
+        vocab = tokenizer.vocab
+        missing = [token for token in ("[MASK]", "[UNK]") if token not in vocab]
         if missing:
             raise InputError(
                 f"--vocab_file: the vocabulary lacks {', '.join(missing)}; give that of the records"
             )
-        self._mask_id = tokenizer.vocab["[MASK]"]
-        self._unknown_id = tokenizer.vocab["[UNK]"]
+        self._mask_id = vocab["[MASK]"]
+        self._unknown_id = vocab["[UNK]"]
         self.lengths: Counter[int] = Counter()
         self.predictions: Counter[int] = Counter()
         self.max_seq_length = 0
@@ -166,25 +197,33 @@ class Statistics:
             InputError: they have another length than the records before.
         """
         ids = block["input_ids"]
-        if self.max_seq_length not in (0, ids.shape[1]):
+        length = ids.shape[1]
+        if self.max_seq_length not in (0, length):
             raise InputError(
-                f"the records have {self.max_seq_length} and {ids.shape[1]} tokens; give files of "
+                f"the records have {self.max_seq_length} and {length} tokens; give files of "
                 "one length"
             )
-        self.max_seq_length = ids.shape[1]
+        self.max_seq_length = length
         lengths = block["input_mask"].sum(axis=1)
         is_predicted = block["masked_lm_weights"] > 0
+        num_predicted = is_predicted.sum(axis=1)
         self.lengths.update(lengths.tolist())
-        self.predictions.update(is_predicted.sum(axis=1).tolist())
+        self.predictions.update(num_predicted.tolist())
 
-        originals = block["masked_lm_ids"]
-        seen = np.take_along_axis(ids, block["masked_lm_positions"], axis=1)
-        is_mask = is_predicted & (seen == self._mask_id)
-        is_same = is_predicted & (seen == originals) & (seen != self._mask_id)
+        seen = np.take_along_axis(
+            ids,
+            block["masked_lm_positions"],
+            axis=1,
+        )
+        # The tokens that the model sees at the predicted positions, and those to predict.
+        seen = seen[is_predicted]
+        originals = block["masked_lm_ids"][is_predicted]
+        is_mask = seen == self._mask_id
+        is_same = (seen == originals) & ~is_mask
         # Count the words before masking: put the original tokens in the place of those seen.
         num_unknown = (ids == self._unknown_id).sum()
-        num_unknown -= (is_predicted & (seen == self._unknown_id)).sum()
-        num_unknown += (is_predicted & (originals == self._unknown_id)).sum()
+        num_unknown -= (seen == self._unknown_id).sum()
+        num_unknown += (originals == self._unknown_id).sum()
 
         num_tokens = lengths.sum()
         num_second = block["segment_ids"].sum()
@@ -199,7 +238,8 @@ class Statistics:
             "unknown": num_unknown,
             "random_next": block["next_sentence_labels"].sum(),
         }
-        self._counts.update({name: int(count) for name, count in counts.items()})
+        for name, count in counts.items():
+            self._counts[name] += int(count)
 
     def lines(self) -> list[str]:
         """Returns the statistics as lines of text; at least one record must have been added."""
@@ -208,7 +248,8 @@ class Statistics:
         num_tokens = counts["positions"]
         num_predictions = counts["predictions"]
         num_random = num_predictions - counts["masked"] - counts["kept"]
-        padding = 1 - num_tokens / (num_records * self.max_seq_length)
+        num_positions = num_records * self.max_seq_length
+        padding = 1 - num_tokens / num_positions
 
         def format_mean(count: int) -> str:
             return f"{count / num_records:.1f}"
@@ -219,22 +260,25 @@ class Statistics:
         distinct_lengths = sorted(self.lengths)
         repeats = [self.lengths[length] for length in distinct_lengths]
         lengths = np.repeat(distinct_lengths, repeats)
+        mean_in_first = format_mean(counts["in_first"])
+        mean_in_second = format_mean(counts["in_second"])
         values = {
             "records": str(num_records),
             "tokens of a record": (
-                f"{lengths.mean():.1f} on average, median {np.median(lengths):.0f}, "
-                f"{lengths.min()} to {lengths.max()} of {self.max_seq_length}"
+                f"{lengths.mean():.1f} on average, "
+                f"median {np.median(lengths):.0f}, "
+                f"{lengths.min()} to {lengths.max()} "
+                f"of {self.max_seq_length}"
             ),
-            "in A, in B": (
-                f"{format_mean(counts['in_first'])}, {format_mean(counts['in_second'])} on average"
-            ),
+            "in A, in B": f"{mean_in_first}, {mean_in_second} on average",
             "padding": f"{padding:.1%}",
             "predictions": (
                 f"{format_mean(num_predictions)} in a record, "
                 f"{num_predictions / num_tokens:.1%} of the tokens"
             ),
             "of the predictions": (
-                f"{format_share(counts['masked'])} [MASK], {format_share(counts['kept'])} kept, "
+                f"{format_share(counts['masked'])} [MASK], "
+                f"{format_share(counts['kept'])} kept, "
                 f"{format_share(num_random)} random"
             ),
             "random next": f"{counts['random_next'] / num_records:.1%}",
