@@ -282,8 +282,8 @@ def read_logits(path: str, source_record: Mapping[str, object]) -> list[RawResul
     remedy = "predict again in its folder"
     arrays = read_npz(path, (*_LOGIT_ARRAYS, "made_from"), remedy)
     try:
-        made_from = reading.parse_json(str(arrays["made_from"]))
-        written_for = check_object(made_from, "made_from")
+        record_text = str(arrays["made_from"])
+        written_for = check_object(reading.parse_json(record_text), "made_from")
         columns = [arrays[name] for name in _LOGIT_ARRAYS]
         if not all(np.isfinite(column).all() for column in columns):
             raise ValueError("it holds values that are not finite")
