@@ -11,137 +11,31 @@ only core operations of TensorFlow:
 
 import functools
 import os
-import sys
 import tempfile
-import unicodedata
 from typing import NamedTuple, TypeVar
 
-import numpy as np
 import tensorflow as tf
 
+from official_bert.graph_text.character_classes import (
+    ALONE,
+    BLANK,
+    CASE_IGNORABLE,
+    CASED,
+    COMBINING_CLASS,
+    COUNT,
+    PAGE_SIZE,
+    STRIPPED_STARTER,
+    CharacterTables,
+    character_tables,
+)
 from official_bert.io.errors import InputError
-from official_bert.tokenization import BasicTokenizer, FullTokenizer, write_vocabulary
+from official_bert.tokenization import FullTokenizer, write_vocabulary
 
 _SIGMA, _FINAL_SIGMA = map(ord, "Σς")
 # The characters that separate the words of a document, as in tasks/squad/examples.py.
 _WHITE_SPACE = " \t\r\n\u202f"
-_PAGE_SIZE = 256
-_NUM_CODES = sys.maxunicode + 1
-# All code points except surrogates, and except unassigned and private planes. BasicTokenizer does
-# not change these.
-_CODES = (
-    *range(0xD800),
-    *range(0xE000, 0x40000),
-    *range(0xE0000, 0xE1000),
-)
-
-# The bits of a character's class. The lowest ones count the characters that replace it.
-_COUNT = 7
-# The character separates words.
-_BLANK = 8
-# The character is a word: an ideograph or punctuation, even if it is punctuation only without its
-# accent.
-_ALONE = 16
-# A capital sigma after a cased letter becomes a final sigma if no cased letter follows.
-# Case-ignorable characters next to the sigma do not count.
-_CASED = 32
-_CASE_IGNORABLE = 64
-# A stripped character of combining class 0. NFD does not move accents across it.
-_STRIPPED_STARTER = 128
-# The unit of the canonical combining class, by which NFD sorts accents.
-_COMBINING_CLASS = 1 << 8
-
 _Fields = TypeVar("_Fields")
 _int32 = functools.partial(tf.cast, dtype=tf.int32)
-
-
-class CharacterTables(NamedTuple):
-    """The replacements of all code points by BasicTokenizer, in pages of 256 code points.
-
-    Equal pages are stored once.
-
-    Attributes:
-        pages: int32[pages of Unicode], the number of the stored page with the code points from
-            256 * index.
-        classes: int32[256 * stored pages], the bits of `_COUNT` to `_COMBINING_CLASS`.
-        outputs: int32[256 * stored pages], the difference between the replacement and the code
-            point. For a replacement by several characters, the index of the first one in
-            `expansions`.
-        expansions: int32[characters of such replacements].
-    """
-
-    pages: np.ndarray
-    classes: np.ndarray
-    outputs: np.ndarray
-    expansions: np.ndarray
-
-
-@functools.cache
-def character_tables(do_lower_case: bool, strip_accents: bool | None = None) -> CharacterTables:
-    """Returns the tables of BasicTokenizer(do_lower_case, strip_accents).
-
-    The first call with a pair of arguments takes a second.
-    """
-    basic_tokenizer = BasicTokenizer(do_lower_case, strip_accents)
-    classes = np.ones(_NUM_CODES, np.int32)
-    outputs = np.zeros(_NUM_CODES, np.int32)
-    expansions: list[int] = []
-    for code in _CODES:
-        char = chr(code)
-        words = basic_tokenizer.tokenize(f"a{char}a")
-        if words == ["a", "a"]:
-            replacement = ""
-        elif len(words) == 3:
-            replacement = words[1]
-        else:
-            replacement = words[0][1:-1]
-        if len(replacement) == 1:
-            outputs[code] = ord(replacement) - code
-        elif replacement:
-            outputs[code] = len(expansions)
-            expansions.extend(map(ord, replacement))
-        classes[code] = _class_bits(char, words, replacement)
-    class_pages = classes.reshape(-1, _PAGE_SIZE)
-    output_pages = outputs.reshape(-1, _PAGE_SIZE)
-    all_pages = np.concatenate([class_pages, output_pages], axis=1)
-    distinct_pages, pages = np.unique(all_pages, axis=0, return_inverse=True)
-    distinct_classes, distinct_outputs = np.split(distinct_pages, 2, axis=1)
-    return CharacterTables(
-        pages=pages.ravel().astype(np.int32),
-        classes=distinct_classes.ravel(),
-        outputs=distinct_outputs.ravel(),
-        expansions=np.array([*expansions, 0], np.int32),
-    )
-
-
-def _class_bits(char: str, words: list[str], replacement: str) -> int:
-    """Returns the bits of a character's class.
-
-    Args:
-        char: the character.
-        words: the words that BasicTokenizer makes of the character between two letters a.
-        replacement: the characters that replace it.
-    """
-    bits = len(replacement)
-    bits |= unicodedata.combining(char) * _COMBINING_CLASS
-    if len(words) > 1:
-        bits |= _ALONE if replacement else _BLANK
-    is_final_after_letter = _ends_in_final_sigma(f"a{char}Σ")
-    is_final_after_digit = _ends_in_final_sigma(f"1{char}Σ")
-    if words == ["aa"] or is_final_after_letter != is_final_after_digit:
-        bits |= _CASE_IGNORABLE
-    elif is_final_after_digit:
-        bits |= _CASED
-    decomposed = unicodedata.normalize("NFD", char)
-    is_starter = not all(map(unicodedata.combining, decomposed))
-    is_nonspacing_mark = unicodedata.category(char) == "Mn"
-    if not replacement and is_starter and is_nonspacing_mark:
-        bits |= _STRIPPED_STARTER
-    return bits
-
-
-def _ends_in_final_sigma(text: str) -> bool:
-    return text.lower().endswith("ς")
 
 
 class _Characters(NamedTuple):
@@ -405,8 +299,8 @@ class TextTokenizer(tf.Module):
 
     def _look_up(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the classes and the outputs of code points, each int32[codes]."""
-        pages = tf.gather(self._tables.pages, codes // _PAGE_SIZE)
-        index = pages * _PAGE_SIZE + codes % _PAGE_SIZE
+        pages = tf.gather(self._tables.pages, codes // PAGE_SIZE)
+        index = pages * PAGE_SIZE + codes % PAGE_SIZE
         classes = tf.gather(self._tables.classes, index)
         outputs = tf.gather(self._tables.outputs, index)
         return classes, outputs
@@ -417,8 +311,8 @@ class TextTokenizer(tf.Module):
         classes, _ = self._look_up(codes.values)
         columns = tf.ragged.range(codes.row_lengths())
         offsets = _int32(columns.values)
-        is_alone = _has(classes, _ALONE)
-        is_blank = _has(classes, _BLANK)
+        is_alone = _has(classes, ALONE)
+        is_blank = _has(classes, BLANK)
         # A part begins at a lone character, after it, and where blanks begin or end.
         is_after_lone = _previous(is_alone, first=True)
         is_after_blank = _previous(is_blank, first=False)
@@ -435,7 +329,7 @@ class TextTokenizer(tf.Module):
     def _basic_tokens(self, characters: _Characters) -> _Tokens:
         """Splits texts into the tokens of BasicTokenizer."""
         codes = characters.codes.values
-        counts = characters.classes & _COUNT
+        counts = characters.classes & COUNT
         if self._do_lower_case:
             codes = self._with_final_sigmas(characters)
         _, outputs = self._look_up(codes)
@@ -475,9 +369,9 @@ class TextTokenizer(tf.Module):
         """Returns the code points with final sigmas in place of capital sigmas that become one."""
         codes = characters.codes.values
         classes = characters.classes
-        counts = ~_has(classes, _CASE_IGNORABLE)
+        counts = ~_has(classes, CASE_IGNORABLE)
         # For each counting character, and at both ends: whether it is a cased letter, and its text.
-        is_cased = _has(tf.boolean_mask(classes, counts), _CASED)
+        is_cased = _has(tf.boolean_mask(classes, counts), CASED)
         is_cased = tf.concat([[False], is_cased, [False]], 0)
         texts = tf.boolean_mask(characters.codes.value_rowids(), counts)
         texts = tf.concat([[-1], texts, [-1]], 0)
@@ -512,13 +406,13 @@ class TextTokenizer(tf.Module):
             characters: the characters of the texts.
         """
         classes, _ = self._look_up(codes)
-        classes //= _COMBINING_CLASS
-        stripped = _count_up_to_each(_has(characters.classes, _STRIPPED_STARTER))
+        classes //= COMBINING_CLASS
+        stripped = _count_up_to_each(_has(characters.classes, STRIPPED_STARTER))
         groups = _count_up_to_each(classes == 0)
         groups += tf.gather(characters.parts + stripped, source)
         marks = _true_indices(classes > 0)
         mark_groups = tf.gather(groups, marks)
-        keys = mark_groups * _COMBINING_CLASS + tf.gather(classes, marks)
+        keys = mark_groups * COMBINING_CLASS + tf.gather(classes, marks)
         order = tf.argsort(keys, stable=True)
         mark_codes = tf.gather(codes, marks)
         return tf.tensor_scatter_nd_update(

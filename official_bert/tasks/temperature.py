@@ -57,9 +57,7 @@ def fitted(logits: np.ndarray, targets: np.ndarray) -> float:
     """
     temperature = calibration.best_temperature(logits, targets)
     logging.info("  Temperature = %.4f, of %d predictions", temperature, len(targets))
-    lowest = 1.01 * calibration.LOWEST
-    highest = 0.99 * calibration.HIGHEST
-    if not lowest < temperature < highest:
+    if not 1.01 * calibration.LOWEST < temperature < 0.99 * calibration.HIGHEST:
         logging.warning(
             "The temperature is at its bound: is the set too small, or the model not trained?"
         )

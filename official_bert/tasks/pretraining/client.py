@@ -112,7 +112,12 @@ class PretrainingClient(TextClient):
         without_mask = [texts for texts in requests if not _has_mask(texts)]
         filled = iter(fill(with_mask) if with_mask else [])
         encoded = iter(encode(without_mask) if without_mask else [])
-        return [next(filled if _has_mask(texts) else encoded) for texts in requests]
+        # Return the answers in the order of the requests.
+        answers = []
+        for texts in requests:
+            results = filled if _has_mask(texts) else encoded
+            answers.append(next(results))
+        return answers
 
     def _filled(self, requests: Sequence[Texts]) -> list[dict]:
         inputs = [self._encode(texts) for texts in requests]
