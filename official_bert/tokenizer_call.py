@@ -26,7 +26,10 @@ class _Tokenizer(Protocol):
 
 
 def model_inputs(
-    tokenizer: _Tokenizer, texts: Any, pairs: Any, max_seq_length: int | None
+    tokenizer: _Tokenizer,
+    texts: Any,
+    pairs: Any,
+    max_seq_length: int | None,
 ) -> dict[str, np.ndarray]:
     """Makes the inputs that a call of FullTokenizer without further arguments returns.
 
@@ -63,7 +66,11 @@ def model_inputs(
         input_ids[row, : len(ids)] = ids
         input_mask[row, : len(ids)] = 1
         segment_ids[row, num_first : len(ids)] = 1
-    return {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+    return {
+        "input_ids": input_ids,
+        "input_mask": input_mask,
+        "segment_ids": segment_ids,
+    }
 
 
 def list_texts(name: str, texts: Any, may_be_none: bool = False) -> list:
@@ -83,7 +90,8 @@ def list_texts(name: str, texts: Any, may_be_none: bool = False) -> list:
         raise InputError(f"{name}: must be a text or a list of texts, got {type(texts).__name__}")
     texts = list(texts)
     for number, text in enumerate(texts):
-        if not isinstance(text, str | bytes) and not (may_be_none and text is None):
+        is_absent = may_be_none and text is None
+        if not is_absent and not isinstance(text, str | bytes):
             raise InputError(
                 f"{name}: number {number} (from 0) is of type {type(text).__name__}, and must be a "
                 "text (str)"
@@ -115,7 +123,9 @@ def pair_texts(texts: Any, pairs: Any) -> tuple[list, list]:
     if pairs is None:
         return firsts, [None] * len(firsts)
     seconds = list_texts("pairs", pairs, may_be_none=True)
-    if isinstance(texts, str | bytes) != isinstance(pairs, str | bytes):
+    is_one = isinstance(texts, str | bytes)
+    is_one_pair = isinstance(pairs, str | bytes)
+    if is_one != is_one_pair:
         raise InputError(
             "texts and pairs: one is a single text and the other is not; give both in one form"
         )

@@ -5,6 +5,7 @@ longest row. The functions use only core operations of TensorFlow.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from official_bert.graph_text.tokenizer import TextTokenizer
 
 # The batch size of `run_in_batches`.
 _NUM_BATCH_WINDOWS = 32
+
+_int32 = functools.partial(tf.cast, dtype=tf.int32)
 
 
 class Windows(NamedTuple):
@@ -50,7 +53,11 @@ class TextReader:
     vocab: Mapping[str, int]
     max_seq_length: int
 
-    def inputs(self, first: tf.Tensor, second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+    def inputs(
+        self,
+        first: tf.Tensor,
+        second: tf.Tensor | None = None,
+    ) -> dict[str, tf.Tensor]:
         """Encodes texts or pairs of texts, and returns their features as `build_inputs` does.
 
         Args:
@@ -58,11 +65,15 @@ class TextReader:
             second: string[batch], or None for single texts. A text without tokens counts as absent.
         """
         first_ids = self.tokenizer.encode(first)
-        second_ids = None if second is None else self.tokenizer.encode(second)
+        second_ids = None
+        if second is not None:
+            second_ids = self.tokenizer.encode(second)
         return self.build_inputs(first_ids, second_ids)
 
     def build_inputs(
-        self, first: tf.RaggedTensor, second: tf.RaggedTensor | None
+        self,
+        first: tf.RaggedTensor,
+        second: tf.RaggedTensor | None,
     ) -> dict[str, tf.Tensor]:
         """Builds `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, truncated as in data/model_inputs.py.
 
@@ -75,21 +86,23 @@ class TextReader:
             `input_ids`, `input_mask` and `segment_ids`, each int32[batch, length].
         """
         if second is None:
-            truncated = first[:, : self.max_seq_length - 2]
-            return _pack([truncated], self.vocab)
+            room = self.max_seq_length - 2
+            return _pack([first[:, :room]], self.vocab)
         room = self.max_seq_length - 3
+        half = room // 2
         first_lengths = first.row_lengths()
         second_lengths = second.row_lengths()
         # The longer text, or the second one on a tie, loses its last token until both fit.
         max_first = tf.where(
             second_lengths > 0,
-            tf.maximum(room - second_lengths, room - room // 2),
+            tf.maximum(room - second_lengths, room - half),
             room + 1,
         )
-        max_second = tf.maximum(room - first_lengths, room // 2)
-        segments = [_truncate_rows(first, max_first), _truncate_rows(second, max_second)]
-        is_pair = segments[1].row_lengths() > 0
-        return _pack(segments, self.vocab, is_pair)
+        max_second = tf.maximum(room - first_lengths, half)
+        first = _truncate_rows(first, max_first)
+        second = _truncate_rows(second, max_second)
+        is_pair = second.row_lengths() > 0
+        return _pack([first, second], self.vocab, is_pair)
 
     def document_windows(
         self,
@@ -110,13 +123,14 @@ class TextReader:
             max_query_length: the largest number of WordPieces of a question; more are truncated.
         """
         questions = questions[:, :max_query_length]
-        num_pieces = tf.cast(documents.row_lengths(), tf.int32)  # [batch]
-        room = self.max_seq_length - 3 - tf.cast(questions.row_lengths(), tf.int32)
+        num_pieces = _int32(documents.row_lengths())  # [batch]
+        question_lengths = _int32(questions.row_lengths())
+        room = self.max_seq_length - 3 - question_lengths
         texts, starts, ends = _cut_spans(num_pieces, room, doc_stride, min_spans=0)
         pieces = tf.ragged.range(starts, ends)  # [windows, (pieces)]
         flat = _flat_indices(documents, texts, pieces)
         questions = tf.gather(questions, texts)
-        window_ids = pieces.with_values(tf.gather(documents.values, flat))
+        window_ids = tf.gather(documents.values, flat)
         has_prediction = _has_most_context(
             starts=starts,
             ends=ends,
@@ -125,7 +139,7 @@ class TextReader:
             num_pieces=tf.size(documents.values),
         )
         return _build_windows(
-            segments=[questions, window_ids],
+            segments=[questions, pieces.with_values(window_ids)],
             texts=texts,
             pieces=pieces,
             has_prediction=pieces.with_values(has_prediction),
@@ -134,7 +148,9 @@ class TextReader:
         )
 
     def text_windows(
-        self, ids: tf.RaggedTensor, doc_stride: int
+        self,
+        ids: tf.RaggedTensor,
+        doc_stride: int,
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Builds the windows of tasks/classification/windows.py, `[CLS] window [SEP]`.
 
@@ -148,12 +164,12 @@ class TextReader:
             The encoder features of all windows, and the index of each window's text in the batch,
             int32[windows].
         """
-        num_pieces = tf.cast(ids.row_lengths(), tf.int32)
-        room = tf.fill(tf.shape(num_pieces), max(1, self.max_seq_length - 2))
+        num_pieces = _int32(ids.row_lengths())
+        window_length = max(1, self.max_seq_length - 2)
+        room = tf.fill(tf.shape(num_pieces), window_length)
         texts, starts, ends = _cut_spans(num_pieces, room, doc_stride, min_spans=1)
         pieces = tf.ragged.range(starts, ends)  # [windows, (pieces)]
-        flat = _flat_indices(ids, texts, pieces)
-        window_ids = pieces.with_values(tf.gather(ids.values, flat))
+        window_ids = _gather_windows(ids, texts, pieces)
         return _pack([window_ids], self.vocab), texts
 
     def word_windows(self, ids: tf.RaggedTensor, words: tf.RaggedTensor) -> Windows:
@@ -168,23 +184,23 @@ class TextReader:
         """
         room = self.max_seq_length - 2
         positions = _range_rows(ids)  # [batch, (pieces)]
-        previous_words = tf.concat([[-1], words.values], axis=0)[:-1]
-        is_first = previous_words != words.values
+        previous_words = tf.concat([[-1], words.values], axis=0)
+        is_first = previous_words[:-1] != words.values
         is_first |= positions.values == 0
         word_starts = tf.boolean_mask(positions.values, is_first)
         # A word that is longer than a window loses its last WordPieces.
-        word_numbers = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
+        word_numbers = tf.cumsum(_int32(is_first)) - 1
         word_offsets = positions.values - tf.gather(word_starts, word_numbers)
         fits = word_offsets < room
         is_first = tf.boolean_mask(is_first, fits)
-        pieces = tf.ragged.boolean_mask(positions, positions.with_values(fits))
+        pieces = _select_values(positions, fits)
 
         positions = _range_rows(pieces)
-        is_last = tf.concat([is_first, [True]], axis=0)[1:]
+        is_last = tf.concat([is_first, [True]], axis=0)
         # The first and last WordPieces of the words, [batch, (words)].
-        starts = tf.ragged.boolean_mask(positions, positions.with_values(is_first))
-        lasts = tf.ragged.boolean_mask(positions, positions.with_values(is_last))
-        num_words = tf.cast(starts.row_lengths(), tf.int32)  # [batch]
+        starts = _select_values(positions, is_first)
+        lasts = _select_values(positions, is_last[1:])
+        num_words = _int32(starts.row_lengths())  # [batch]
         starts = starts.to_tensor()  # [batch, words]
         ends = 1 + lasts.to_tensor(tf.int32.max - 1)
         # If a window begins with word w, the next window begins with the first word that does not
@@ -194,25 +210,26 @@ class TextReader:
         texts = rows[:, 0]
         first = tf.gather_nd(starts, rows)
         last_words = tf.gather_nd(following, rows) - 1
-        end = tf.gather_nd(ends, tf.stack([texts, last_words], axis=1))
-        length = tf.gather(tf.cast(pieces.row_lengths(), tf.int32), texts)
+        last_rows = tf.stack([texts, last_words], axis=1)
+        end = tf.gather_nd(ends, last_rows)
+        text_lengths = _int32(pieces.row_lengths())
         # Fill the window with the text around its words, if possible equally on both sides.
+        num_after = tf.gather(text_lengths, texts) - end
         spare = room - (end - first)
-        left = tf.minimum(first, tf.maximum(spare // 2, spare - (length - end)))
-        right = tf.minimum(length - end, spare - left)
+        most_left = tf.maximum(spare // 2, spare - num_after)
+        left = tf.minimum(first, most_left)
+        right = tf.minimum(num_after, spare - left)
         spans = tf.ragged.range(first - left, end + right)  # [windows, (pieces)]
 
         window = spans.value_rowids()
         flat = _flat_indices(pieces, texts, spans)
         has_prediction = tf.gather(is_first, flat)
-        is_after_start = spans.values >= tf.gather(first, window)
-        is_before_end = spans.values < tf.gather(end, window)
-        has_prediction &= is_after_start & is_before_end
-        numbers = spans.with_values(tf.gather(pieces.values, flat))
-        flat_ids = _flat_indices(ids, texts, numbers)
-        window_ids = spans.with_values(tf.gather(ids.values, flat_ids))
+        has_prediction &= spans.values >= tf.gather(first, window)
+        has_prediction &= spans.values < tf.gather(end, window)
+        numbers = tf.gather(pieces.values, flat)
+        numbers = spans.with_values(numbers)
         return _build_windows(
-            segments=[window_ids],
+            segments=[_gather_windows(ids, texts, numbers)],
             texts=texts,
             pieces=numbers,
             has_prediction=spans.with_values(has_prediction),
@@ -222,7 +239,10 @@ class TextReader:
 
 
 def _cut_spans(
-    num_pieces: tf.Tensor, room: tf.Tensor, doc_stride: int, min_spans: int
+    num_pieces: tf.Tensor,
+    room: tf.Tensor,
+    doc_stride: int,
+    min_spans: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Cuts texts into overlapping spans.
 
@@ -236,13 +256,15 @@ def _cut_spans(
         The text, the start and the end of each span, int32[spans].
     """
     stride = tf.minimum(room, doc_stride)
-    num_more = tf.maximum(-((room - num_pieces) // stride), 0)  # rounded up
+    num_more = -((room - num_pieces) // stride)  # rounded up
+    num_more = tf.maximum(num_more, 0)
     num_spans = tf.where(num_pieces > 0, 1 + num_more, min_spans)
     numbers = tf.ragged.range(num_spans)  # [batch, (spans)]
-    texts = tf.cast(numbers.value_rowids(), tf.int32)
+    texts = _int32(numbers.value_rowids())
     starts = numbers.values * tf.gather(stride, texts)
-    ends = tf.minimum(starts + tf.gather(room, texts), tf.gather(num_pieces, texts))
-    return texts, starts, ends
+    latest_ends = starts + tf.gather(room, texts)
+    text_ends = tf.gather(num_pieces, texts)
+    return texts, starts, tf.minimum(latest_ends, text_ends)
 
 
 def run_in_batches(
@@ -264,12 +286,18 @@ def run_in_batches(
     num_full = (num_windows + _NUM_BATCH_WINDOWS - 1) // _NUM_BATCH_WINDOWS
     num_batches = tf.maximum(1, num_full)
 
-    def run(batch: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+    def run(
+        batch: tf.Tensor,
+        results: tf.TensorArray,
+    ) -> tuple[tf.Tensor, tf.TensorArray]:
+        next_batch = batch + 1
         start = batch * _NUM_BATCH_WINDOWS
-        end = (batch + 1) * _NUM_BATCH_WINDOWS
-        rows = slice(start, end)
-        batch_features = {name: values[rows] for name, values in features.items()}
-        return batch + 1, results.write(batch, outputs(batch_features))
+        end = next_batch * _NUM_BATCH_WINDOWS
+        batch_features = {}
+        for name, values in features.items():
+            batch_features[name] = values[start:end]
+        batch_outputs = outputs(batch_features)
+        return next_batch, results.write(batch, batch_outputs)
 
     results = tf.TensorArray(dtype, num_batches, infer_shape=False)
     _, results = tf.while_loop(
@@ -302,13 +330,14 @@ def _has_most_context(
     Returns:
         bool[pieces of all windows].
     """
-    window = tf.cast(pieces.value_rowids(), tf.int32)
+    window = _int32(pieces.value_rowids())
     starts = tf.gather(starts, window)
     ends = tf.gather(ends, window)
     left_context = pieces.values - starts
     right_context = ends - 1 - pieces.values
     context = tf.minimum(left_context, right_context)
-    score = tf.cast(context, tf.float64) + 0.01 * tf.cast(ends - starts, tf.float64)
+    context = tf.cast(context, tf.float64)
+    score = context + 0.01 * tf.cast(ends - starts, tf.float64)
     best_scores = tf.math.unsorted_segment_max(score, flat, num_pieces)
     is_best = score == tf.gather(best_scores, flat)
     best_windows = tf.where(is_best, window, tf.int32.max)
@@ -328,7 +357,10 @@ def _follow_chains(following: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     """
     num_columns = tf.shape(following)[1]
 
-    def visit(column: tf.Tensor, is_visited: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def visit(
+        column: tf.Tensor,
+        is_visited: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         is_inside = column < lengths
         visited = tf.where(is_inside, column, -1)
         is_visited |= tf.one_hot(visited, num_columns, True, False)
@@ -341,7 +373,7 @@ def _follow_chains(following: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         body=visit,
         loop_vars=(tf.zeros_like(lengths), tf.zeros_like(following, tf.bool)),
     )
-    return tf.cast(tf.where(is_visited), tf.int32)
+    return _int32(tf.where(is_visited))
 
 
 def _build_windows(
@@ -365,10 +397,12 @@ def _build_windows(
     """
 
     def pad(values: tf.RaggedTensor, filler: int | bool) -> tf.Tensor:
-        fillers = tf.fill([tf.reduce_sum(offsets)], filler)
+        num_before = tf.reduce_sum(offsets)
+        fillers = tf.fill([num_before], filler)
         before = tf.RaggedTensor.from_row_lengths(fillers, offsets)
         after = tf.fill([values.nrows(), 1], filler)
-        return tf.concat([before, values, after], axis=1).to_tensor(filler)
+        padded = tf.concat([before, values, after], axis=1)
+        return padded.to_tensor(filler)
 
     return Windows(
         features=_pack(segments, vocab),
@@ -379,7 +413,9 @@ def _build_windows(
 
 
 def _pack(
-    segments: list[tf.RaggedTensor], vocab: Mapping[str, int], is_pair: tf.Tensor | None = None
+    segments: list[tf.RaggedTensor],
+    vocab: Mapping[str, int],
+    is_pair: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
     """Joins one or two segments with [CLS] and [SEP] into a padded batch of encoder features.
 
@@ -389,16 +425,20 @@ def _pack(
         is_pair: bool[batch], whether each row has a second segment. None means that every row has
             all segments.
     """
-    sep = tf.fill([segments[0].nrows(), 1], vocab["[SEP]"])
-    cls = tf.fill(tf.shape(sep), vocab["[CLS]"])
+    num_rows = segments[0].nrows()
+    sep = tf.fill([num_rows, 1], vocab["[SEP]"])
+    cls = tf.fill([num_rows, 1], vocab["[CLS]"])
     parts = [cls, segments[0], sep]
     if len(segments) == 2:
-        last_sep = sep if is_pair is None else tf.ragged.boolean_mask(sep, is_pair[:, None])
+        last_sep = sep
+        if is_pair is not None:
+            last_sep = tf.ragged.boolean_mask(sep, is_pair[:, None])
         parts += [segments[1], last_sep]
     ids = tf.concat(parts, axis=1)
     dense_ids = ids.to_tensor()
-    is_token = tf.sequence_mask(ids.row_lengths(), tf.shape(dense_ids)[1])
-    is_first = tf.sequence_mask(segments[0].row_lengths() + 2, tf.shape(dense_ids)[1])
+    length = tf.shape(dense_ids)[1]
+    is_token = tf.sequence_mask(ids.row_lengths(), length)
+    is_first = tf.sequence_mask(segments[0].row_lengths() + 2, length)
     return {
         "input_ids": dense_ids,
         "input_mask": tf.cast(is_token, tf.int32),
@@ -409,15 +449,39 @@ def _pack(
 def _truncate_rows(rows: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
     """Returns the first counts[row] values of each row."""
     columns = tf.ragged.range(rows.row_lengths())
-    return tf.ragged.boolean_mask(rows, columns < counts[:, None])
+    is_kept = columns < counts[:, None]
+    return tf.ragged.boolean_mask(rows, is_kept)
+
+
+def _select_values(rows: tf.RaggedTensor, is_selected: tf.Tensor) -> tf.RaggedTensor:
+    """Returns the values of which bool[values of all rows] is true, in their rows."""
+    return tf.ragged.boolean_mask(rows, rows.with_values(is_selected))
 
 
 def _range_rows(rows: tf.RaggedTensor) -> tf.RaggedTensor:
     """Returns the index of each value in its row."""
-    return tf.cast(tf.ragged.range(rows.row_lengths()), tf.int32)
+    indices = tf.ragged.range(rows.row_lengths())
+    return _int32(indices)
 
 
-def _flat_indices(rows: tf.RaggedTensor, texts: tf.Tensor, numbers: tf.RaggedTensor) -> tf.Tensor:
+def _gather_windows(
+    rows: tf.RaggedTensor,
+    texts: tf.Tensor,
+    numbers: tf.RaggedTensor,
+) -> tf.RaggedTensor:
+    """Returns the values of windows, [windows, (values)]; the arguments are those of
+    `_flat_indices`.
+    """
+    flat = _flat_indices(rows, texts, numbers)
+    values = tf.gather(rows.values, flat)
+    return numbers.with_values(values)
+
+
+def _flat_indices(
+    rows: tf.RaggedTensor,
+    texts: tf.Tensor,
+    numbers: tf.RaggedTensor,
+) -> tf.Tensor:
     """Returns the indices of windows' values in `rows.values`: int64[values of all windows].
 
     Args:

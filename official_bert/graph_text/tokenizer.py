@@ -11,116 +11,31 @@ only core operations of TensorFlow:
 
 import functools
 import os
-import sys
 import tempfile
-import unicodedata
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-import numpy as np
 import tensorflow as tf
 
+from official_bert.graph_text.character_classes import (
+    ALONE,
+    BLANK,
+    CASE_IGNORABLE,
+    CASED,
+    COMBINING_CLASS,
+    COUNT,
+    PAGE_SIZE,
+    STRIPPED_STARTER,
+    CharacterTables,
+    character_tables,
+)
 from official_bert.io.errors import InputError
-from official_bert.tokenization import BasicTokenizer, FullTokenizer, write_vocabulary
+from official_bert.tokenization import FullTokenizer, write_vocabulary
 
 _SIGMA, _FINAL_SIGMA = map(ord, "Σς")
 # The characters that separate the words of a document, as in tasks/squad/examples.py.
 _WHITE_SPACE = " \t\r\n\u202f"
-_PAGE_SIZE = 256
-_NUM_CODES = sys.maxunicode + 1
-# All code points except surrogates, and except unassigned and private planes. BasicTokenizer does
-# not change these.
-_CODES = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
-
-# The bits of a character's class. The lowest ones count the characters that replace it.
-_COUNT = 7
-# The character separates words.
-_BLANK = 8
-# The character is a word: an ideograph or punctuation, even if it is punctuation only without its
-# accent.
-_ALONE = 16
-# A capital sigma after a cased letter becomes a final sigma if no cased letter follows.
-# Case-ignorable characters next to the sigma do not count.
-_CASED = 32
-_CASE_IGNORABLE = 64
-# A stripped character of combining class 0. NFD does not move accents across it.
-_STRIPPED_STARTER = 128
-# The unit of the canonical combining class, by which NFD sorts accents.
-_COMBINING_CLASS = 1 << 8
-
-
-class CharacterTables(NamedTuple):
-    """The replacements of all code points by BasicTokenizer, in pages of 256 code points.
-
-    Equal pages are stored once.
-
-    Attributes:
-        pages: int32[pages of Unicode], the number of the stored page with the code points from
-            256 * index.
-        classes: int32[256 * stored pages], the bits of `_COUNT` to `_COMBINING_CLASS`.
-        outputs: int32[256 * stored pages], the difference between the replacement and the code
-            point. For a replacement by several characters, the index of the first one in
-            `expansions`.
-        expansions: int32[characters of such replacements].
-    """
-
-    pages: np.ndarray
-    classes: np.ndarray
-    outputs: np.ndarray
-    expansions: np.ndarray
-
-
-@functools.cache
-def character_tables(do_lower_case: bool, strip_accents: bool | None = None) -> CharacterTables:
-    """Returns the tables of BasicTokenizer(do_lower_case, strip_accents).
-
-    The first call with a pair of arguments takes a second.
-    """
-    basic_tokenizer = BasicTokenizer(do_lower_case, strip_accents)
-    classes = np.ones(_NUM_CODES, np.int32)
-    outputs = np.zeros(_NUM_CODES, np.int32)
-    expansions: list[int] = []
-    for code in _CODES:
-        char = chr(code)
-        words = basic_tokenizer.tokenize(f"a{char}a")
-        if words == ["a", "a"]:
-            replacement = ""
-        elif len(words) == 3:
-            replacement = words[1]
-        else:
-            replacement = words[0][1:-1]
-        if len(replacement) == 1:
-            outputs[code] = ord(replacement) - code
-        elif replacement:
-            outputs[code] = len(expansions)
-            expansions.extend(map(ord, replacement))
-        class_bits = len(replacement) | unicodedata.combining(char) * _COMBINING_CLASS
-        if len(words) > 1:
-            class_bits |= _ALONE if replacement else _BLANK
-        is_final_after_letter = _ends_in_final_sigma(f"a{char}Σ")
-        is_final_after_digit = _ends_in_final_sigma(f"1{char}Σ")
-        if words == ["aa"] or is_final_after_letter != is_final_after_digit:
-            class_bits |= _CASE_IGNORABLE
-        elif is_final_after_digit:
-            class_bits |= _CASED
-        decomposed = unicodedata.normalize("NFD", char)
-        is_starter = not all(map(unicodedata.combining, decomposed))
-        if not replacement and is_starter and unicodedata.category(char) == "Mn":
-            class_bits |= _STRIPPED_STARTER
-        classes[code] = class_bits
-    class_pages = classes.reshape(-1, _PAGE_SIZE)
-    output_pages = outputs.reshape(-1, _PAGE_SIZE)
-    all_pages = np.concatenate([class_pages, output_pages], axis=1)
-    distinct_pages, pages = np.unique(all_pages, axis=0, return_inverse=True)
-    return CharacterTables(
-        pages=pages.ravel().astype(np.int32),
-        classes=distinct_pages[:, :_PAGE_SIZE].ravel(),
-        outputs=distinct_pages[:, _PAGE_SIZE:].ravel(),
-        expansions=np.array([*expansions, 0], np.int32),
-    )
-
-
-def _ends_in_final_sigma(text: str) -> bool:
-    return text.lower().endswith("ς")
+_Fields = TypeVar("_Fields")
+_int32 = functools.partial(tf.cast, dtype=tf.int32)
 
 
 class _Characters(NamedTuple):
@@ -175,6 +90,39 @@ class _WordPieces(NamedTuple):
     lengths: tf.Tensor
 
 
+class _Words(NamedTuple):
+    """The words of all texts, which white space separates.
+
+    Attributes:
+        firsts: int32[words], the index of each word's first character among those of all texts.
+        lengths: int32[words], their numbers of characters.
+        numbers: int32[characters], the index of each character's word among those of all texts.
+    """
+
+    firsts: tf.Tensor
+    lengths: tf.Tensor
+    numbers: tf.Tensor
+
+
+class _PlacedPieces(NamedTuple):
+    """WordPieces with their places in the texts, each field int32[pieces].
+
+    Attributes:
+        ids: their ids.
+        firsts: the index of the first character of the piece's token, or else of its word, among
+            those of all texts.
+        starts: the number of characters between this one and the first character of the piece.
+        lengths: their numbers of characters.
+        words: the indices of their words among those of all texts.
+    """
+
+    ids: tf.Tensor
+    firsts: tf.Tensor
+    starts: tf.Tensor
+    lengths: tf.Tensor
+    words: tf.Tensor
+
+
 class Pieces(NamedTuple):
     """The WordPieces of texts with their offsets.
 
@@ -225,10 +173,12 @@ class TextTokenizer(tf.Module):
         # The tables are variables, because each signature would have its own copy of a constant.
         variables = [tf.Variable(table, trainable=False) for table in tables]
         self._tables = CharacterTables(*variables)
-        self._max_word_chars = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
-        self._unknown_id = tokenizer.vocab[tokenizer.wordpiece_tokenizer.unk_token]
+        wordpiece = tokenizer.wordpiece_tokenizer
+        self._max_word_chars = wordpiece.max_input_chars_per_word
+        self._unknown_id = tokenizer.vocab[wordpiece.unk_token]
         self._mask_id = tokenizer.vocab.get("[MASK]")
-        self._longest_piece = max(len(piece.removeprefix("##")) for piece in tokenizer.vocab)
+        piece_lengths = (len(piece.removeprefix("##")) for piece in tokenizer.vocab)
+        self._longest_piece = max(piece_lengths)
         # TensorFlow shares a process's tables by the path of their file, so every table gets
         # another path.
         path = os.path.join(tempfile.mkdtemp(dir=folder), "vocab.txt")
@@ -254,7 +204,8 @@ class TextTokenizer(tf.Module):
         characters = self._characters(texts)
         tokens = self._basic_tokens(characters)
         pieces = self._wordpieces(tokens)
-        return _split_by_text(characters, pieces.ids, tf.gather(tokens.firsts, pieces.tokens))
+        firsts = tf.gather(tokens.firsts, pieces.tokens)
+        return _split_by_text(characters, pieces.ids, firsts)
 
     def encode_with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Encodes texts like `encode`, except that `[MASK]` in a text becomes the mask token.
@@ -268,13 +219,16 @@ class TextTokenizer(tf.Module):
                 "model"
             )
         parts = tf.strings.split(texts, "[MASK]")  # string[texts, (parts)]
-        is_after_mask = tf.cast(tf.ragged.range(parts.row_lengths()).values > 0, tf.int64)
-        num_masks = tf.reduce_sum(is_after_mask)
+        part_numbers = tf.ragged.range(parts.row_lengths())
+        is_after_mask = part_numbers.values > 0
+        mask_counts = tf.cast(is_after_mask, tf.int64)  # of each part, 0 or 1
+        num_masks = tf.reduce_sum(mask_counts)
         masks = tf.RaggedTensor.from_row_lengths(
             values=tf.fill([num_masks], self._mask_id),
-            row_lengths=is_after_mask,
+            row_lengths=mask_counts,
         )
-        ids = tf.concat([masks, self.encode(parts.values)], axis=1)
+        part_ids = self.encode(parts.values)
+        ids = tf.concat([masks, part_ids], axis=1)
         return parts.with_values(ids).merge_dims(1, 2)
 
     def pieces(self, texts: tf.Tensor, unknown_words: bool = False) -> Pieces:
@@ -286,67 +240,67 @@ class TextTokenizer(tf.Module):
         """
         characters = self._characters(texts)
         tokens = self._basic_tokens(characters)
-        ids, token, starts, lengths = self._wordpieces(tokens)
-        firsts = tf.gather(tokens.firsts, token)
-        spans = tf.gather(tokens.spans, token)
-        # If a token has as many characters as its part of the text, each character corresponds to
-        # one of the text.
-        is_exact = spans == tf.gather(tokens.lengths, token)
-        starts = tf.where(is_exact, starts, 0)
-        lengths = tf.where(is_exact, lengths, spans)
-
-        # Find the words, which white space separates.
-        white_codes = [ord(character) for character in _WHITE_SPACE]
-        is_white = tf.reduce_any(characters.codes.values[:, None] == white_codes, axis=1)
-        is_text_start = characters.offsets == 0
-        is_text_end = tf.concat([is_text_start, [True]], 0)[1:]
-        is_after_white = tf.concat([[True], is_white], 0)[:-1]
-        is_before_white = tf.concat([is_white, [True]], 0)[1:]
-        is_word_start = ~is_white & (is_text_start | is_after_white)
-        is_word_end = ~is_white & (is_text_end | is_before_white)
-        word_firsts = _true_indices(is_word_start)
-        word_lengths = 1 + _true_indices(is_word_end) - word_firsts
-        # The index of each piece's word among the words of all texts.
-        word_numbers = tf.cumsum(tf.cast(is_word_start, tf.int32)) - 1
-        words = tf.gather(word_numbers, firsts)
+        words = _find_words(characters)
+        pieces = self._place_pieces(tokens, words)
         if unknown_words:
-            # Add [UNK] for each word without WordPieces.
-            num_pieces = tf.math.unsorted_segment_sum(
-                tf.ones_like(words), words, tf.size(word_firsts)
-            )
-            empty = _true_indices(num_pieces == 0)
-            ids = tf.concat([ids, tf.fill(tf.shape(empty), self._unknown_id)], 0)
-            firsts = tf.concat([firsts, tf.gather(word_firsts, empty)], 0)
-            starts = tf.concat([starts, tf.zeros_like(empty)], 0)
-            lengths = tf.concat([lengths, tf.gather(word_lengths, empty)], 0)
-            words = tf.concat([words, empty], 0)
-            order = tf.argsort(words, stable=True)
-            ids = tf.gather(ids, order)
-            firsts = tf.gather(firsts, order)
-            starts = tf.gather(starts, order)
-            lengths = tf.gather(lengths, order)
-            words = tf.gather(words, order)
+            pieces = self._add_unknown_words(pieces, words)
 
         # Split words and pieces by text.
-        starts += tf.gather(characters.offsets, firsts)
-        word_offsets = tf.gather(characters.offsets, word_firsts)
-        word_starts = _split_by_text(characters, word_offsets, word_firsts)
-        rows = _split_by_text(characters, words, firsts)
-        first_words = tf.cast(word_starts.row_starts(), tf.int32)  # the first word of each text
+        starts = pieces.starts + tf.gather(characters.offsets, pieces.firsts)
+        word_offsets = tf.gather(characters.offsets, words.firsts)
+        word_starts = _split_by_text(characters, word_offsets, words.firsts)
+        rows = _split_by_text(characters, pieces.words, pieces.firsts)
+        first_words = _int32(word_starts.row_starts())  # the first word of each text
         words_before = tf.gather(first_words, rows.value_rowids())
         return Pieces(
-            ids=rows.with_values(ids),
+            ids=rows.with_values(pieces.ids),
             starts=rows.with_values(starts),
-            ends=rows.with_values(starts + lengths),
-            words=rows.with_values(words - words_before),
+            ends=rows.with_values(starts + pieces.lengths),
+            words=rows.with_values(pieces.words - words_before),
             word_starts=word_starts,
-            word_ends=word_starts.with_values(word_starts.values + word_lengths),
+            word_ends=word_starts.with_values(word_offsets + words.lengths),
         )
+
+    def _place_pieces(self, tokens: _Tokens, words: _Words) -> _PlacedPieces:
+        """Splits tokens into WordPieces, and finds their places in the texts."""
+        pieces = self._wordpieces(tokens)
+        firsts = tf.gather(tokens.firsts, pieces.tokens)
+        spans = tf.gather(tokens.spans, pieces.tokens)
+        token_lengths = tf.gather(tokens.lengths, pieces.tokens)
+        # If a token has as many characters as its part of the text, each character corresponds to
+        # one of the text.
+        is_exact = spans == token_lengths
+        return _PlacedPieces(
+            ids=pieces.ids,
+            firsts=firsts,
+            starts=tf.where(is_exact, pieces.starts, 0),
+            lengths=tf.where(is_exact, pieces.lengths, spans),
+            words=tf.gather(words.numbers, firsts),
+        )
+
+    def _add_unknown_words(self, pieces: _PlacedPieces, words: _Words) -> _PlacedPieces:
+        """Adds [UNK] for each word without WordPieces."""
+        num_pieces = tf.math.unsorted_segment_sum(
+            data=tf.ones_like(pieces.words),
+            segment_ids=pieces.words,
+            num_segments=tf.size(words.firsts),
+        )
+        empty_words = _true_indices(num_pieces == 0)
+        unknown_pieces = _PlacedPieces(
+            ids=tf.fill(tf.shape(empty_words), self._unknown_id),
+            firsts=tf.gather(words.firsts, empty_words),
+            starts=tf.zeros_like(empty_words),
+            lengths=tf.gather(words.lengths, empty_words),
+            words=empty_words,
+        )
+        pieces = _concat_fields(pieces, unknown_pieces)
+        order = tf.argsort(pieces.words, stable=True)
+        return _gather_fields(pieces, order)
 
     def _look_up(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the classes and the outputs of code points, each int32[codes]."""
-        pages = tf.gather(self._tables.pages, codes // _PAGE_SIZE)
-        index = pages * _PAGE_SIZE + codes % _PAGE_SIZE
+        pages = tf.gather(self._tables.pages, codes // PAGE_SIZE)
+        index = pages * PAGE_SIZE + codes % PAGE_SIZE
         classes = tf.gather(self._tables.classes, index)
         outputs = tf.gather(self._tables.outputs, index)
         return classes, outputs
@@ -355,17 +309,19 @@ class TextTokenizer(tf.Module):
         """Decodes texts, and finds their parts."""
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
         classes, _ = self._look_up(codes.values)
-        offsets = tf.cast(tf.ragged.range(codes.row_lengths()).values, tf.int32)
-        is_alone = _has(classes, _ALONE)
-        is_blank = _has(classes, _BLANK)
+        columns = tf.ragged.range(codes.row_lengths())
+        offsets = _int32(columns.values)
+        is_alone = _has(classes, ALONE)
+        is_blank = _has(classes, BLANK)
         # A part begins at a lone character, after it, and where blanks begin or end.
-        is_after_lone = tf.concat([[True], is_alone], 0)[:-1]
-        is_after_blank = tf.concat([[False], is_blank], 0)[:-1]
-        part_starts = (offsets == 0) | is_alone | is_after_lone | (is_blank != is_after_blank)
+        is_after_lone = _previous(is_alone, first=True)
+        is_after_blank = _previous(is_blank, first=False)
+        is_blank_edge = is_blank != is_after_blank
+        part_starts = (offsets == 0) | is_alone | is_after_lone | is_blank_edge
         return _Characters(
             codes=codes,
             offsets=offsets,
-            parts=tf.cumsum(tf.cast(part_starts, tf.int32)) - 1,
+            parts=_count_up_to_each(part_starts) - 1,
             part_starts=part_starts,
             classes=classes,
         )
@@ -373,14 +329,14 @@ class TextTokenizer(tf.Module):
     def _basic_tokens(self, characters: _Characters) -> _Tokens:
         """Splits texts into the tokens of BasicTokenizer."""
         codes = characters.codes.values
-        counts = characters.classes & _COUNT
+        counts = characters.classes & COUNT
         if self._do_lower_case:
             codes = self._with_final_sigmas(characters)
         _, outputs = self._look_up(codes)
         # Replace each character by nothing, by one character, or by several.
-        source = tf.repeat(tf.range(tf.size(codes)), counts)  # [new characters]
+        source = tf.repeat(_indices(codes), counts)  # [new characters]
         first_numbers = tf.cumsum(counts, exclusive=True)
-        number = tf.range(tf.size(source)) - tf.gather(first_numbers, source)
+        number = _indices(source) - tf.gather(first_numbers, source)
         output = tf.gather(outputs, source)
         is_single = tf.gather(counts, source) == 1
         expansion_index = tf.where(is_single, 0, output + number)
@@ -390,15 +346,16 @@ class TextTokenizer(tf.Module):
         parts = tf.gather(characters.parts, source)
         if self._strip_accents:
             new_codes = self._sort_accents(new_codes, source, characters)
-        num_parts = tf.reduce_sum(tf.cast(characters.part_starts, tf.int32))
+        num_parts = tf.reduce_sum(_int32(characters.part_starts))
         part_codes = tf.RaggedTensor.from_value_rowids(
             values=new_codes,
             value_rowids=tf.cast(parts, tf.int64),
             nrows=tf.cast(num_parts, tf.int64),
         )
-        lengths = tf.cast(part_codes.row_lengths(), tf.int32)
+        lengths = _int32(part_codes.row_lengths())
         firsts = _true_indices(characters.part_starts)
-        spans = tf.concat([firsts, [tf.size(codes)]], 0)[1:] - firsts
+        ends = _next(firsts, last=tf.size(codes))
+        spans = ends - firsts
         is_token = lengths > 0
         strings = tf.strings.unicode_encode(part_codes, "UTF-8")
         return _Tokens(
@@ -412,24 +369,29 @@ class TextTokenizer(tf.Module):
         """Returns the code points with final sigmas in place of capital sigmas that become one."""
         codes = characters.codes.values
         classes = characters.classes
-        counts = ~_has(classes, _CASE_IGNORABLE)
+        counts = ~_has(classes, CASE_IGNORABLE)
         # For each counting character, and at both ends: whether it is a cased letter, and its text.
-        is_cased = _has(tf.boolean_mask(classes, counts), _CASED)
-        texts = tf.boolean_mask(characters.codes.value_rowids(), counts)
+        is_cased = _has(tf.boolean_mask(classes, counts), CASED)
         is_cased = tf.concat([[False], is_cased, [False]], 0)
+        texts = tf.boolean_mask(characters.codes.value_rowids(), counts)
         texts = tf.concat([[-1], texts, [-1]], 0)
         sigmas = _true_indices(codes == _SIGMA)
-        index = tf.gather(tf.cumsum(tf.cast(counts, tf.int32)), sigmas)  # among the counting ones
+        index = tf.gather(_count_up_to_each(counts), sigmas)  # among the counting ones
         text = tf.gather(texts, index)
 
         def is_cased_neighbour(step: int) -> tf.Tensor:
-            return tf.gather(is_cased, index + step) & (tf.gather(texts, index + step) == text)
+            neighbour = index + step
+            is_same_text = tf.gather(texts, neighbour) == text
+            return tf.gather(is_cased, neighbour) & is_same_text
 
         is_after = is_cased_neighbour(-1)
         is_before = is_cased_neighbour(1)
-        final = tf.boolean_mask(sigmas, is_after & ~is_before)[:, None]
-        final_sigmas = tf.fill(tf.shape(final)[:1], _FINAL_SIGMA)
-        return tf.tensor_scatter_nd_update(codes, final, final_sigmas)
+        final = tf.boolean_mask(sigmas, is_after & ~is_before)
+        return tf.tensor_scatter_nd_update(
+            tensor=codes,
+            indices=final[:, None],
+            updates=tf.fill(tf.shape(final), _FINAL_SIGMA),
+        )
 
     def _sort_accents(
         self, codes: tf.Tensor, source: tf.Tensor, characters: _Characters
@@ -444,29 +406,34 @@ class TextTokenizer(tf.Module):
             characters: the characters of the texts.
         """
         classes, _ = self._look_up(codes)
-        classes //= _COMBINING_CLASS
-        stripped = tf.cumsum(tf.cast(_has(characters.classes, _STRIPPED_STARTER), tf.int32))
-        groups = tf.cumsum(tf.cast(classes == 0, tf.int32))
+        classes //= COMBINING_CLASS
+        stripped = _count_up_to_each(_has(characters.classes, STRIPPED_STARTER))
+        groups = _count_up_to_each(classes == 0)
         groups += tf.gather(characters.parts + stripped, source)
         marks = _true_indices(classes > 0)
         mark_groups = tf.gather(groups, marks)
-        keys = mark_groups * _COMBINING_CLASS + tf.gather(classes, marks)
+        keys = mark_groups * COMBINING_CLASS + tf.gather(classes, marks)
         order = tf.argsort(keys, stable=True)
-        sorted_codes = tf.gather(tf.gather(codes, marks), order)
-        return tf.tensor_scatter_nd_update(codes, marks[:, None], sorted_codes)
+        mark_codes = tf.gather(codes, marks)
+        return tf.tensor_scatter_nd_update(
+            tensor=codes,
+            indices=marks[:, None],
+            updates=tf.gather(mark_codes, order),
+        )
 
     def _wordpieces(self, tokens: _Tokens) -> _WordPieces:
         """Splits tokens into WordPieces.
 
         A token that WordPieces do not cover, or a very long one, becomes [UNK].
         """
-        ids = tf.cast(self._vocabulary.lookup(tokens.strings), tf.int32)
-        ids = tf.where(tokens.lengths > self._max_word_chars, self._unknown_id, ids)
+        ids = _int32(self._vocabulary.lookup(tokens.strings))
+        is_too_long = tokens.lengths > self._max_word_chars
+        ids = tf.where(is_too_long, self._unknown_id, ids)
         words = _true_indices(ids < 0)  # the tokens that are cut
         # Each other token is one WordPiece, which begins at 0.
         is_whole = ids >= 0
         whole_ids = tf.boolean_mask(ids, is_whole)
-        whole_tokens = tf.boolean_mask(tf.range(tf.size(ids)), is_whole)
+        whole_tokens = tf.boolean_mask(_indices(ids), is_whole)
         pieces = _WordPieces(
             ids=whole_ids,
             tokens=whole_tokens,
@@ -479,35 +446,41 @@ class TextTokenizer(tf.Module):
         ) -> tuple[tf.Tensor, tf.Tensor, _WordPieces]:
             """Cuts the longest WordPieces of the tokens `words` at `starts`, int32[words]."""
             rest = tf.gather(tokens.lengths, words) - starts
-            max_length = tf.minimum(self._longest_piece, tf.reduce_max(rest))
+            longest_rest = tf.reduce_max(rest)
+            max_length = tf.minimum(self._longest_piece, longest_rest)
             lengths = tf.range(1, 1 + max_length)
+            shape = [tf.size(words), tf.size(lengths)]
 
             def repeat_for_lengths(values: tf.Tensor) -> tf.Tensor:
-                return tf.broadcast_to(values[:, None], [tf.size(words), tf.size(lengths)])
+                return tf.broadcast_to(values[:, None], shape)
 
             strings = tf.gather(tokens.strings, words)
             prefixes = tf.where(starts == 0, "", "##")
             parts = tf.strings.substr(
                 repeat_for_lengths(strings),
-                repeat_for_lengths(starts),
-                tf.zeros_like(starts)[:, None] + lengths,
+                pos=repeat_for_lengths(starts),
+                len=tf.zeros_like(starts)[:, None] + lengths,
                 unit="UTF8_CHAR",
             )
-            ids = self._vocabulary.lookup(repeat_for_lengths(prefixes) + parts)
-            is_piece = (ids >= 0) & (lengths <= rest[:, None])
-            longest = tf.reduce_max(tf.where(is_piece, lengths, 0), axis=1)
-            ids = tf.gather(ids, tf.maximum(longest - 1, 0), batch_dims=1)
-            ids = tf.where(longest > 0, tf.cast(ids, tf.int32), -1)
-            pieces = _WordPieces(
-                ids=tf.concat([pieces.ids, ids], 0),
-                tokens=tf.concat([pieces.tokens, words], 0),
-                starts=tf.concat([pieces.starts, starts], 0),
-                lengths=tf.concat([pieces.lengths, longest], 0),
+            candidates = repeat_for_lengths(prefixes) + parts
+            ids = self._vocabulary.lookup(candidates)
+            is_inside = lengths <= rest[:, None]
+            is_piece = (ids >= 0) & is_inside
+            piece_lengths = tf.where(is_piece, lengths, 0)
+            longest = tf.reduce_max(piece_lengths, axis=1)
+            has_piece = longest > 0
+            column = tf.maximum(longest - 1, 0)
+            longest_ids = _int32(tf.gather(ids, column, batch_dims=1))
+            new_pieces = _WordPieces(
+                ids=tf.where(has_piece, longest_ids, -1),
+                tokens=words,
+                starts=starts,
+                lengths=longest,
             )
-            has_rest = (longest > 0) & (longest < rest)
+            has_rest = has_piece & (longest < rest)
             next_words = tf.boolean_mask(words, has_rest)
             next_starts = tf.boolean_mask(starts + longest, has_rest)
-            return next_words, next_starts, pieces
+            return next_words, next_starts, _concat_fields(pieces, new_pieces)
 
         vector = tf.TensorShape([None])
         vectors = _WordPieces(vector, vector, vector, vector)
@@ -517,8 +490,11 @@ class TextTokenizer(tf.Module):
             loop_vars=(words, tf.zeros_like(words), pieces),
             shape_invariants=(vector, vector, vectors),
         )
-        num_tokens = tf.size(tokens.lengths)
-        lowest_ids = tf.math.unsorted_segment_min(pieces.ids, pieces.tokens, num_tokens)
+        lowest_ids = tf.math.unsorted_segment_min(
+            data=pieces.ids,
+            segment_ids=pieces.tokens,
+            num_segments=tf.size(tokens.lengths),
+        )
         is_unknown = tf.gather(lowest_ids < 0, pieces.tokens)
         token_lengths = tf.gather(tokens.lengths, pieces.tokens)
         pieces = pieces._replace(
@@ -526,16 +502,33 @@ class TextTokenizer(tf.Module):
             lengths=tf.where(is_unknown, token_lengths, pieces.lengths),
         )
         # An unknown token is one piece.
-        rows = _true_indices(~is_unknown | (pieces.starts == 0))
+        is_first_piece = pieces.starts == 0
+        rows = _true_indices(~is_unknown | is_first_piece)
         # Sort by token. The loop has cut the pieces of a token in the order of their starts.
-        row_order = tf.argsort(tf.gather(pieces.tokens, rows), stable=True)
+        row_tokens = tf.gather(pieces.tokens, rows)
+        row_order = tf.argsort(row_tokens, stable=True)
         order = tf.gather(rows, row_order)
-        return _WordPieces(
-            ids=tf.gather(pieces.ids, order),
-            tokens=tf.gather(pieces.tokens, order),
-            starts=tf.gather(pieces.starts, order),
-            lengths=tf.gather(pieces.lengths, order),
-        )
+        return _gather_fields(pieces, order)
+
+
+def _find_words(characters: _Characters) -> _Words:
+    """Finds the words of the texts."""
+    codes = characters.codes.values
+    white_codes = [ord(character) for character in _WHITE_SPACE]
+    is_white = tf.reduce_any(codes[:, None] == white_codes, axis=1)
+    is_text_start = characters.offsets == 0
+    is_text_end = _next(is_text_start, last=True)
+    is_after_white = _previous(is_white, first=True)
+    is_before_white = _next(is_white, last=True)
+    is_word_start = ~is_white & (is_text_start | is_after_white)
+    is_word_end = ~is_white & (is_text_end | is_before_white)
+    firsts = _true_indices(is_word_start)
+    lasts = _true_indices(is_word_end)
+    return _Words(
+        firsts=firsts,
+        lengths=1 + lasts - firsts,
+        numbers=_count_up_to_each(is_word_start) - 1,
+    )
 
 
 def readable(texts: tf.Tensor) -> tf.Tensor:
@@ -554,9 +547,46 @@ def _has(classes: tf.Tensor, bit: int) -> tf.Tensor:
     return classes & bit > 0
 
 
+def _indices(values: tf.Tensor) -> tf.Tensor:
+    """Returns the indices of the values of a vector: int32[values]."""
+    return tf.range(tf.size(values))
+
+
 def _true_indices(is_chosen: tf.Tensor) -> tf.Tensor:
     """Returns the indices of the true values of a vector: int32[true values]."""
-    return tf.cast(tf.where(is_chosen)[:, 0], tf.int32)
+    indices = tf.where(is_chosen)[:, 0]
+    return _int32(indices)
+
+
+def _count_up_to_each(is_chosen: tf.Tensor) -> tf.Tensor:
+    """Returns the number of true values up to each value of a vector, including it."""
+    return tf.cumsum(_int32(is_chosen))
+
+
+def _previous(values: tf.Tensor, first: bool) -> tf.Tensor:
+    """Returns the value before each one of a vector, and `first` for the first one."""
+    values = tf.concat([[first], values], 0)
+    return values[:-1]
+
+
+def _next(values: tf.Tensor, last: bool | tf.Tensor) -> tf.Tensor:
+    """Returns the value behind each one of a vector, and `last` for the last one."""
+    values = tf.concat([values, [last]], 0)
+    return values[1:]
+
+
+def _concat_fields(first: _Fields, second: _Fields) -> _Fields:
+    """Appends the values in each field of a named tuple to those of another."""
+
+    def concat(*values: tf.Tensor) -> tf.Tensor:
+        return tf.concat(values, 0)
+
+    return tf.nest.map_structure(concat, first, second)
+
+
+def _gather_fields(fields: _Fields, indices: tf.Tensor) -> _Fields:
+    """Returns the values at some indices in each field of a named tuple."""
+    return tf.nest.map_structure(lambda values: tf.gather(values, indices), fields)
 
 
 def _split_by_text(
@@ -567,4 +597,8 @@ def _split_by_text(
     `firsts` are the indices of the values' characters among those of all texts.
     """
     texts = tf.gather(characters.codes.value_rowids(), firsts)
-    return tf.RaggedTensor.from_value_rowids(values, texts, characters.codes.nrows())
+    return tf.RaggedTensor.from_value_rowids(
+        values=values,
+        value_rowids=texts,
+        nrows=characters.codes.nrows(),
+    )

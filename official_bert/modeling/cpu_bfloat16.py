@@ -40,7 +40,10 @@ class ResidualOutput(layers.ResidualOutput):
     """The end of a sub-layer, one compiled function after the product."""
 
     def call(
-        self, x: tf.Tensor, residual: tf.Tensor, dropout_seed: tf.Tensor | None = None
+        self,
+        x: tf.Tensor,
+        residual: tf.Tensor,
+        dropout_seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
         if not _is_compiled(self.dense, x, dropout_seed):
             return super().call(x, residual, dropout_seed)
@@ -80,11 +83,16 @@ class Attention(attention.Attention):
 
 def _product(dense: layers.Dense, x: tf.Tensor) -> tf.Tensor:
     """Returns the product alone, without the bias and the activation."""
-    dtype = dense.compute_dtype
-    return ops.matmul(ops.cast(x, dtype), ops.cast(dense.kernel, dtype))
+    x = ops.cast(x, dense.compute_dtype)
+    kernel = ops.cast(dense.kernel, dense.compute_dtype)
+    return ops.matmul(x, kernel)
 
 
-def _is_compiled(layer: keras.layers.Layer, x: tf.Tensor, dropout_seed: tf.Tensor | None) -> bool:
+def _is_compiled(
+    layer: keras.layers.Layer,
+    x: tf.Tensor,
+    dropout_seed: tf.Tensor | None,
+) -> bool:
     """Returns whether a call of a layer uses the compiled functions.
 
     They are for trainings with dropout, whose seed is not None, and for graphs of known shapes,
@@ -181,7 +189,10 @@ def merged(  # noqa: PLR0913 - the terms of one formula
 
 @tf.custom_gradient
 def attention_weights(
-    scores: tf.Tensor, bias: tf.Tensor, keep: tf.Tensor, rate: float
+    scores: tf.Tensor,
+    bias: tf.Tensor,
+    keep: tf.Tensor,
+    rate: float,
 ) -> tuple[tf.Tensor, Callable]:
     """Returns the probabilities after dropout, bfloat16 like the scores.
 
@@ -201,19 +212,27 @@ def attention_weights(
 
 @_compiled
 def _softmax(
-    scores: tf.Tensor, bias: tf.Tensor, keep: tf.Tensor, rate: float
+    scores: tf.Tensor,
+    bias: tf.Tensor,
+    keep: tf.Tensor,
+    rate: float,
 ) -> tuple[tf.Tensor, tf.Tensor]:
+    scale = 1.0 / (1.0 - rate)
     probabilities = tf.nn.softmax(_float32(scores) + bias)
-    weights = tf.where(keep, probabilities * (1.0 / (1.0 - rate)), 0.0)
+    weights = tf.where(keep, probabilities * scale, 0.0)
     return _bfloat16(probabilities), _bfloat16(weights)
 
 
 @_compiled
 def _softmax_gradient(
-    probabilities: tf.Tensor, weights: tf.Tensor, upstream: tf.Tensor, rate: float
+    probabilities: tf.Tensor,
+    weights: tf.Tensor,
+    upstream: tf.Tensor,
+    rate: float,
 ) -> tf.Tensor:
+    scale = 1.0 / (1.0 - rate)
     probabilities = _float32(probabilities)
     # Where a kept probability is 0 in 16 bits, its gradient is 0 anyway.
-    upstream = tf.where(weights != 0.0, _float32(upstream) * (1.0 / (1.0 - rate)), 0.0)
+    upstream = tf.where(weights != 0.0, _float32(upstream) * scale, 0.0)
     mean = tf.reduce_sum(upstream * probabilities, axis=-1, keepdims=True)
     return _bfloat16(probabilities * (upstream - mean))

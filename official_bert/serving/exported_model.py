@@ -87,11 +87,20 @@ class Record(NamedTuple):
                 "official-bert export_saved_model"
             )
         content = reading.read_json(path)
-        kinds = {"task_name": str, "family": str, "settings": dict, "flags": dict, "versions": dict}
+        kinds = {
+            "task_name": str,
+            "family": str,
+            "settings": dict,
+            "flags": dict,
+            "versions": dict,
+        }
         for name in ("labels", "checkpoint", "converted"):
             if has_type(content, dict) and content.get(name):
                 kinds[name] = dict
-        record = cls(**{name: field(content, name, kind, path) for name, kind in kinds.items()})
+        values = {}
+        for name, kind in kinds.items():
+            values[name] = field(content, name, kind, path)
+        record = cls(**values)
         _check_settings(record.settings, f"{path}: settings")
         return record
 
@@ -153,7 +162,10 @@ def set_threads(num_threads: int | None) -> None:
             ) from None
 
 
-def call_function(function: Callable, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def call_function(
+    function: Callable,
+    inputs: Mapping[str, np.ndarray],
+) -> dict[str, np.ndarray]:
     """Calls a function of TensorFlow.
 
     Args:
@@ -189,7 +201,11 @@ class Runtime(Protocol):
     num_outputs: int | None
     vocab_size: int | None
 
-    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def __call__(
+        self,
+        signature: str,
+        inputs: Mapping[str, np.ndarray],
+    ) -> dict[str, np.ndarray]:
         """Runs a signature on arrays by name."""
         ...
 
@@ -273,15 +289,23 @@ class SavedModelRuntime:
         self.rank: int = first_input.shape.rank
         outputs = default.structured_outputs
         self.outputs: Collection[str] = set(outputs)
-        shape = outputs["probabilities"].shape if "probabilities" in outputs else None
-        self.num_outputs: int | None = shape[-1] if shape is not None and shape.rank else None
+        self.num_outputs: int | None = None
+        if "probabilities" in outputs:
+            shape = outputs["probabilities"].shape
+            self.num_outputs = shape[-1] if shape.rank else None
         embeddings = getattr(model, "model_weights", {}).get(_WORD_EMBEDDINGS)
-        self.vocab_size: int | None = None if embeddings is None else embeddings.shape[0]
+        self.vocab_size: int | None = None
+        if embeddings is not None:
+            self.vocab_size = embeddings.shape[0]
         self.labels: list[str] | None = None
         if hasattr(model, "labels"):
             self.labels = [label.decode() for label in model.labels().numpy()]
 
-    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def __call__(
+        self,
+        signature: str,
+        inputs: Mapping[str, np.ndarray],
+    ) -> dict[str, np.ndarray]:
         return call_function(self._signatures[signature], inputs)
 
 
@@ -362,7 +386,11 @@ class OpenedExport:
             check_vocabulary(self.tokenizer, self._runtime.vocab_size, vocab_file)
         self._check_graph(labels_file)
 
-    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def __call__(
+        self,
+        signature: str,
+        inputs: Mapping[str, np.ndarray],
+    ) -> dict[str, np.ndarray]:
         """Runs a signature.
 
         Args:
@@ -441,7 +469,9 @@ def _check_pieces(vocab_file: str):
 
 def is_export(model_dir: str) -> bool:
     """Returns whether a path is a version of an export, or a folder of versions."""
-    return _is_version(model_dir) or (files.is_folder(model_dir) and bool(list_versions(model_dir)))
+    if _is_version(model_dir):
+        return True
+    return files.is_folder(model_dir) and bool(list_versions(model_dir))
 
 
 def _is_version(folder: str) -> bool:
@@ -460,7 +490,8 @@ def _find_version(model_dir: str) -> str:
         )
     if _is_version(model_dir):
         return model_dir
-    return os.path.join(model_dir, str(list_versions(model_dir)[-1]))
+    newest_version = list_versions(model_dir)[-1]
+    return os.path.join(model_dir, str(newest_version))
 
 
 @contextlib.contextmanager

@@ -26,7 +26,10 @@ from official_bert.tokenizer_call import list_texts
 Request = str | tuple[str, ...] | list
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
 # Name of a setting -> the family whose clients have it, although no record of a model has it.
-_FAMILY_SETTINGS = {"pooling": "pretraining", "abstain_below": registry.CLASSIFICATION}
+_FAMILY_SETTINGS = {
+    "pooling": "pretraining",
+    "abstain_below": registry.CLASSIFICATION,
+}
 # Type of a flag -> the types of its value in Python, and their name in messages.
 _KINDS = {
     int: (numbers.Integral, "a whole number"),
@@ -89,7 +92,12 @@ class Predictor(Extensible):
         for name, value in settings.items():
             part = core_settings if name in core_names else extension_settings
             part[name] = value
-        model = open_model(os.fspath(model_dir), batch_size, num_threads, extension_settings)
+        model = open_model(
+            os.fspath(model_dir),
+            batch_size,
+            num_threads,
+            extension_settings,
+        )
         _check_settings(core_settings, model)
         record = model.record
         self.model = model
@@ -217,7 +225,8 @@ class Predictor(Extensible):
             end = start + window_size
             window = compute_vectors(requests[start:end])
             if start == 0:  # the width is known from here on
-                vectors = np.empty((len(requests), window.shape[1]), np.float32)
+                shape = (len(requests), window.shape[1])
+                vectors = np.empty(shape, np.float32)
             vectors[start:end] = window
         return vectors
 
@@ -232,7 +241,9 @@ class Predictor(Extensible):
             InputError: the model has another method, or none.
         """
         if self.method != method:
-            hint = f"call {self.method}()" if self.method else "call the predictor itself"
+            hint = "call the predictor itself"
+            if self.method:
+                hint = f"call {self.method}()"
             raise InputError(
                 f"{self.path}: this is a model of the task {self.task_name}, which has no "
                 f"{caller or method}(); {hint}"
@@ -371,13 +382,16 @@ def _list_texts(request: Any) -> Texts:
 
 def _check_arguments(settings: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
     """Checks the arguments of a Predictor by their flags; returns the settings without None."""
-    fields = {field.name: field for field in setting_fields() if field.name != "model"}
+    fields = {field.name: field for field in setting_fields()}
+    fields.pop("model", None)
     for name in settings:
         if name not in fields:
-            raise InputError(f"{name}: Predictor has no such setting; it has {', '.join(fields)}")
+            names = ", ".join(fields)
+            raise InputError(f"{name}: Predictor has no such setting; it has {names}")
     settings = {name: value for name, value in settings.items() if value is not None}
-    for name, value in (settings | {"batch_size": batch_size}).items():
+    for name, value in settings.items():
         check_value(fields[name], value)
+    check_value(fields["batch_size"], batch_size)
     return settings
 
 
@@ -391,10 +405,15 @@ def check_value(field: dataclasses.Field, value: Any) -> None:
     Raises:
         InputError: the flag would refuse it.
     """
-    types, name = _KINDS[value_type(field)]
-    is_bool = isinstance(value, bool)
-    is_typed = is_bool if types is bool else isinstance(value, types) and not is_bool
-    fault = find_fault(field, value) if is_typed else f"must be {name}"
+    kind = value_type(field)
+    types, kind_name = _KINDS[kind]
+    is_typed = isinstance(value, types)
+    # Python's True and False are numbers, too.
+    if kind is not bool and isinstance(value, bool):
+        is_typed = False
+    fault = f"must be {kind_name}"
+    if is_typed:
+        fault = find_fault(field, value)
     if fault:
         raise InputError(f"{field.name}={value!r}: {fault}")
 

@@ -42,17 +42,19 @@ def make_text_signature(inputs: TextInputs, answer: Outputs) -> Signature:
         A tf.function of the string tensors. Its assertions refuse an empty batch, and inputs with
         different numbers of rows.
     """
-    specs = {name: tf.TensorSpec(shape, tf.string, name) for name, shape in inputs.items()}
+    specs = {}
+    for name, shape in inputs.items():
+        specs[name] = tf.TensorSpec(shape, tf.string, name)
 
     @_graph_function(input_signature=[specs])
     def serving_text(texts: Features) -> Features:
         first = next(iter(inputs))
         num_rows = tf.shape(texts[first])[0]
-        checks = [tf.debugging.Assert(num_rows > 0, ["a request must have at least one text"])]
+        checks = [_assert(num_rows > 0, "a request must have at least one text")]
         for name, strings in texts.items():
             has_same_rows = tf.shape(strings)[0] == num_rows
             message = f"{name} must have as many rows as {first}"
-            checks.append(tf.debugging.Assert(has_same_rows, [message]))
+            checks.append(_assert(has_same_rows, message))
         with tf.control_dependencies(checks):
             checked_texts = {name: tf.identity(strings) for name, strings in texts.items()}
             return answer(checked_texts)
@@ -114,7 +116,9 @@ def make_tensor_signatures(
 
     @_graph_function(input_signature=list(specs.values()))
     def serving_default(
-        input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor,
+        segment_ids: tf.Tensor,
     ) -> Features:
         return answer(_name_inputs(input_ids, input_mask, segment_ids))
 
@@ -140,7 +144,8 @@ def make_tensor_signatures(
 
 
 def replace_default_signature(
-    signatures: dict[str, Signature], default: str
+    signatures: dict[str, Signature],
+    default: str,
 ) -> dict[str, Signature]:
     """Makes `serving_default` the signature that an Estimator's export had.
 
@@ -171,7 +176,8 @@ def replace_default_signature(
 
     @_graph_function(input_signature=answer_records.input_signature)
     def answer_examples(examples: tf.Tensor) -> Features:
-        return {"probabilities": answer_records(examples)["probabilities"]}
+        outputs = answer_records(examples)
+        return {"probabilities": outputs["probabilities"]}
 
     return signatures | {
         "serving_default": answer_tensors_with_labels if default == TENSORS else answer_examples,
@@ -214,8 +220,16 @@ def make_position_signature(outputs: Outputs, config: BertConfig) -> Signature:
     return answer_positions
 
 
-def _name_inputs(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Features:
-    return {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+def _name_inputs(
+    input_ids: tf.Tensor,
+    input_mask: tf.Tensor,
+    segment_ids: tf.Tensor,
+) -> Features:
+    return {
+        "input_ids": input_ids,
+        "input_mask": input_mask,
+        "segment_ids": segment_ids,
+    }
 
 
 def check_features(features: Features, config: BertConfig) -> Features:
@@ -238,14 +252,14 @@ def check_features(features: Features, config: BertConfig) -> Features:
     }
     length_message = f"the model takes sequences of 1 to {longest} tokens, these have"
     has_valid_length = (length >= 1) & (length <= longest)
-    checks = [tf.debugging.Assert(has_valid_length, [length_message, length])]
+    checks = [_assert(has_valid_length, length_message, length)]
     for name, limit in limits.items():
         checks.append(_assert_limit(name, features[name], limit))
         if name != "input_ids":
             other_shape = tf.shape(features[name])
             has_same_shape = tf.reduce_all(other_shape == shape)
             message = f"{name} must have the shape of input_ids"
-            checks.append(tf.debugging.Assert(has_same_shape, [message]))
+            checks.append(_assert(has_same_shape, message))
     with tf.control_dependencies(checks):
         return {name: tf.identity(features[name]) for name in limits}
 
@@ -265,13 +279,13 @@ def parse_examples(examples: tf.Tensor, num_choices: int | None = None) -> Featu
     lengths = ragged["input_ids"].row_lengths()
     checks = []
     for name in ENCODER_INPUTS[1:]:
-        has_same_lengths = tf.reduce_all(ragged[name].row_lengths() == lengths)
+        has_same_length = ragged[name].row_lengths() == lengths
         message = f"every example must have as many {name} as input_ids"
-        checks.append(tf.debugging.Assert(has_same_lengths, [message]))
+        checks.append(_assert(tf.reduce_all(has_same_length), message))
     if num_choices is not None:
         is_divisible = tf.reduce_all(lengths % num_choices == 0)
         message = f"every example must have input_ids of {num_choices} choices, all of one length"
-        checks.append(tf.debugging.Assert(is_divisible, [message]))
+        checks.append(_assert(is_divisible, message))
         lengths = tf.repeat(lengths // num_choices, num_choices)
     features = {}
     with tf.control_dependencies(checks):
@@ -288,8 +302,16 @@ def parse_examples(examples: tf.Tensor, num_choices: int | None = None) -> Featu
     return features
 
 
+def _assert(condition: tf.Tensor, *message: str | tf.Tensor) -> tf.Operation:
+    """Returns an assertion; the parts of its message are texts and tensors."""
+    return tf.debugging.Assert(condition, list(message))
+
+
 def _assert_limit(
-    name: str, values: tf.Tensor, limit: int | tf.Tensor, limit_name: str = ""
+    name: str,
+    values: tf.Tensor,
+    limit: int | tf.Tensor,
+    limit_name: str = "",
 ) -> tf.Operation:
     """Returns an assertion that all int32 values are in [0, limit)."""
     lowest = tf.reduce_min(values)
@@ -297,7 +319,7 @@ def _assert_limit(
     limit_text = limit_name or limit
     message = f"{name} must be at least 0 and below {limit_text}, the lowest and the highest are"
     is_valid = (lowest >= 0) & (highest < limit)
-    return tf.debugging.Assert(is_valid, [message, lowest, highest])
+    return _assert(is_valid, message, lowest, highest)
 
 
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"

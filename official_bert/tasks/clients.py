@@ -41,7 +41,10 @@ class ServedModel(Protocol):
     def max_seq_length(self) -> int: ...
 
     def run(
-        self, encoded: EncodedSet, signature: str = "serving_default", pads_to_longest: bool = True
+        self,
+        encoded: EncodedSet,
+        signature: str = "serving_default",
+        pads_to_longest: bool = True,
     ) -> dict[str, np.ndarray]:
         """Runs an export of tensors on a set: outputs, [n, ...], with zeros behind the end of
         shorter examples.
@@ -49,7 +52,9 @@ class ServedModel(Protocol):
         ...
 
     def run_texts(
-        self, texts: Mapping[str, Sequence], signature: str = "serving_text"
+        self,
+        texts: Mapping[str, Sequence],
+        signature: str = "serving_text",
     ) -> list[Row]:
         """Runs an export of text and returns the outputs for each request; `texts` are strings,
         or lists, by input.
@@ -104,7 +109,12 @@ class TextClient:
 
     method: ClassVar[str] = ""
 
-    def __init__(self, model: ServedModel, columns: Sequence[str], num_required: int | None = None):
+    def __init__(
+        self,
+        model: ServedModel,
+        columns: Sequence[str],
+        num_required: int | None = None,
+    ):
         """Connects the client to an export; `num_required` columns, None for all, must be in
         each request.
         """
@@ -117,7 +127,8 @@ class TextClient:
         return answer
 
     def check(self, texts: Texts) -> None:
-        fewest, most = self.num_required, len(self.columns)
+        fewest = self.num_required
+        most = len(self.columns)
         if not fewest <= len(texts) <= most:
             num_texts = str(most) if fewest == most else f"{fewest} or {most}"
             noun = "text" if most == 1 else "texts"
@@ -137,20 +148,22 @@ class TextClient:
         """Returns the outputs of the model for each request."""
         if self.model.reads_text:
             return self.model.run_texts(self.texts_by_input(requests))
-        return split_rows(self.model.run(self.encode(requests)))
+        outputs = self.model.run(self.encode(requests))
+        return split_rows(outputs)
 
     def encode(self, requests: Sequence[Texts]) -> EncodedSet:
         """Encodes requests of one text or a pair for an export of tensors."""
-        return ModelInputs(
-            map(pair_encoder(self.model.tokenizer, self.model.max_seq_length), requests)
-        )
+        encode_pair = pair_encoder(self.model.tokenizer, self.model.max_seq_length)
+        return ModelInputs(map(encode_pair, requests))
 
     def texts_by_input(self, requests: Sequence[Texts]) -> dict[str, Sequence]:
         """Returns the strings of requests by input of an export of text; "" stands for a missing
         optional text.
         """
-        filled = [(*texts, *[""] * (len(self.columns) - len(texts))) for texts in requests]
-        return dict(zip(self.columns, zip(*filled, strict=True), strict=True))
+        strings = {}
+        for number, name in enumerate(self.columns):
+            strings[name] = [texts[number] if number < len(texts) else "" for texts in requests]
+        return strings
 
     def answer(self, row: Row) -> dict:
         return {name: plain(value) for name, value in row.items()}
@@ -160,7 +173,8 @@ def num_tokens(tokenizer: IdEncoder, texts: Texts) -> int:
     """Returns the number of tokens of a text or a pair, special ones included, before anything
     is cut.
     """
-    first, second = ([len(tokenizer.encode(text)) for text in texts] + [0])[:2]
+    lengths = [len(tokenizer.encode(text)) for text in texts]
+    first, second = [*lengths, 0][:2]
     return first + second + (3 if second else 2)
 
 
@@ -179,7 +193,8 @@ def pair_encoder(
 
 def split_rows(outputs: dict[str, np.ndarray]) -> list[Row]:
     """Splits the outputs of all examples, [examples, ...], into the outputs of each example."""
-    return [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]
+    rows = zip(*outputs.values(), strict=True)
+    return [dict(zip(outputs, row, strict=True)) for row in rows]
 
 
 def numbers(values: Iterable[np.float32 | float]) -> list[float]:
@@ -194,4 +209,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
     value = np.asarray(value)[()]
-    return float(str(value)) if isinstance(value, np.floating) else value.item()
+    if isinstance(value, np.floating):
+        return float(str(value))
+    return value.item()

@@ -22,7 +22,12 @@ def check_temperature(temperature: float | None) -> float | None:
     Raises:
         InputError: the value is no temperature.
     """
-    return check_number("temperature", temperature, calibration.LOWEST, calibration.HIGHEST)
+    return check_number(
+        name="temperature",
+        value=temperature,
+        lowest=calibration.LOWEST,
+        highest=calibration.HIGHEST,
+    )
 
 
 def check_number(name: str, value: float | None, lowest: float, highest: float) -> float | None:
@@ -37,7 +42,8 @@ def check_number(name: str, value: float | None, lowest: float, highest: float) 
     Raises:
         InputError: the value is no number, or out of bounds.
     """
-    if value is None or (has_type(value, float) and lowest <= value <= highest):
+    is_valid = has_type(value, float) and lowest <= value <= highest
+    if value is None or is_valid:
         return value
     raise InputError(
         f"the model's record has {name} {value!r}, which no training wrote; restore it, or "
@@ -66,15 +72,24 @@ def scores(logits: np.ndarray, targets: np.ndarray, temperature: float) -> dict[
 
 
 def write_reliability(
-    folder: str, suffix: str, logits: np.ndarray, targets: np.ndarray, temperature: float
+    folder: str,
+    suffix: str,
+    logits: np.ndarray,
+    targets: np.ndarray,
+    temperature: float,
 ) -> None:
     """Writes a reliability diagram as a table: a line for each bin, before and after the
     calibration.
     """
-    path = os.path.join(folder, calibration.RELIABILITY_FILE.format(suffix))
-    bins = [calibration.reliability(logits / divisor, targets) for divisor in (1.0, temperature)]
-    names = [f"{name}{end}" for end in ("", "_calibrated") for name in calibration.Bins._fields]
+    file_name = calibration.RELIABILITY_FILE.format(suffix)
+    path = os.path.join(folder, file_name)
+    before = calibration.reliability(logits / 1.0, targets)
+    after = calibration.reliability(logits / temperature, targets)
+    names = calibration.Bins._fields
+    head = [*names, *(f"{name}_calibrated" for name in names)]
+    rows = zip(*before, *after, strict=True)
     with writing.replacing(path) as file:
-        rows = zip(*bins[0], *bins[1], strict=True)
-        file.writelines("\t".join(map(str, row)) + "\n" for row in (names, *rows))
+        for row in (head, *rows):
+            line = "\t".join(map(str, row))
+            file.write(f"{line}\n")
     logging.info("Wrote %s", path)

@@ -11,8 +11,10 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from official_bert.graph_text import character_classes
 from official_bert.graph_text import tokenizer as in_graph
-from official_bert.graph_text.tokenizer import TextTokenizer, character_tables, readable
+from official_bert.graph_text.character_classes import character_tables
+from official_bert.graph_text.tokenizer import TextTokenizer, readable
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from tests import toy
@@ -310,11 +312,13 @@ def class_tests(do_lower_case):
         return classes[256 * pages[page] + place]
 
     return {
-        "blank": lambda char: bits(char) & in_graph._BLANK,
-        "alone": lambda char: bits(char) & in_graph._ALONE,
-        "dropped": lambda char: bits(char) & (in_graph._COUNT | in_graph._BLANK) == 0,
-        "cased": lambda char: bits(char) & in_graph._CASED,
-        "case_ignorable": lambda char: bits(char) & in_graph._CASE_IGNORABLE,
+        "blank": lambda char: bits(char) & character_classes.BLANK,
+        "alone": lambda char: bits(char) & character_classes.ALONE,
+        "dropped": lambda char: (
+            bits(char) & (character_classes.COUNT | character_classes.BLANK) == 0
+        ),
+        "cased": lambda char: bits(char) & character_classes.CASED,
+        "case_ignorable": lambda char: bits(char) & character_classes.CASE_IGNORABLE,
     }
 
 

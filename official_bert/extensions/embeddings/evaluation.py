@@ -177,8 +177,10 @@ def _prepare_retrieval(examples: Sequence[Example], rows: TextRows) -> Metrics:
             "--anchor_column and --positive_column, or give more examples"
         )
     if len(queries) < len(ranked):
-        num_omitted = len(ranked) - len(queries)
-        logging.info("%d queries without a right or a wrong text are left out", num_omitted)
+        logging.info(
+            "%d queries without a right or a wrong text are left out",
+            len(ranked) - len(queries),
+        )
     places = {text: number for number, text in enumerate(texts)}
     relevant_places = [[places[text] for text in relevant[query]] for query in queries]
     candidate_places = None
@@ -226,9 +228,10 @@ def _read_classes(examples: Sequence[Example], rows: TextRows) -> tuple[np.ndarr
     for example in examples:
         if not example.label:
             raise InputError(f"{example.where}: has no label; name its column, --label_column=...")
-    text_rows = np.array([rows(example.anchor) for example in examples])
-    classes = np.array([example.label for example in examples])
-    return text_rows, classes
+    return (
+        np.array([rows(example.anchor) for example in examples]),
+        np.array([example.label for example in examples]),
+    )
 
 
 def _prepare_clustering(examples: Sequence[Example], rows: TextRows) -> Metrics:

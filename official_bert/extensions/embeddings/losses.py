@@ -81,7 +81,8 @@ class MultipleNegativesRanking(Loss):
     def __call__(self, vectors: Tensor, features: Features) -> Tensor:
         anchors = normalized(vectors[:, 0])  # [B, D]
         candidates = normalized(_stack_columns(vectors[:, 1:]))  # [C, D], C = B (N - 1)
-        logits = self.scale * ops.matmul(anchors, ops.transpose(candidates))  # [B, C]
+        cosines = ops.matmul(anchors, ops.transpose(candidates))  # [B, C]
+        logits = self.scale * cosines
         logits = ops.where(_no_negatives(features["text_ids"]), _EXCLUDED, logits)
         size = ops.shape(logits)[0]
         right = ops.arange(size, dtype="int32")
@@ -121,7 +122,8 @@ class Cosent(Loss):
         is_wrong = scores[:, None] < scores[None, :]
         exponents = ops.where(is_wrong, differences, _EXCLUDED)
         one = ops.zeros((1,))  # The 1 of the formula is exp(0).
-        return ops.logsumexp(ops.concatenate([one, ops.reshape(exponents, (-1,))]))
+        terms = ops.concatenate([one, ops.reshape(exponents, (-1,))])
+        return ops.logsumexp(terms)
 
 
 class CosineSimilarity(Loss):
@@ -145,8 +147,9 @@ class Triplet(Loss):
     num_texts = (3, 3)
 
     def __call__(self, vectors: Tensor, features: Features) -> Tensor:
-        near = _distance(vectors[:, 0], vectors[:, 1])
-        far = _distance(vectors[:, 0], vectors[:, 2])
+        anchors = vectors[:, 0]
+        near = _distance(anchors, vectors[:, 1])
+        far = _distance(anchors, vectors[:, 2])
         return ops.relu(near - far + self.margin)
 
 
@@ -229,15 +232,20 @@ def _no_negatives(text_ids: Tensor) -> Tensor:
     has_equal_anchor = anchors[:, None] == candidate_anchors[None, :]
 
     is_right = ops.logical_or(has_equal_text, has_equal_anchor)
-    is_itself = ops.arange(size)[:, None] == columns[None, :]
+    rows = ops.arange(size)
+    is_itself = rows[:, None] == columns[None, :]
     return ops.logical_and(is_right, ops.logical_not(is_itself))
 
 
 def _cosines(vectors: Tensor) -> Tensor:
     """Returns the cosines of the first two texts, float32[B]."""
-    return ops.sum(normalized(vectors[:, 0]) * normalized(vectors[:, 1]), axis=-1)
+    return ops.sum(
+        normalized(vectors[:, 0]) * normalized(vectors[:, 1]),
+        axis=-1,
+    )
 
 
 def _distance(a: Tensor, b: Tensor) -> Tensor:
     """Returns the Euclidean distances, float32[B], of float32[B, D]."""
-    return ops.sqrt(ops.sum(ops.square(a - b + _TRIPLET_EPSILON), axis=-1))
+    squares = ops.square(a - b + _TRIPLET_EPSILON)
+    return ops.sqrt(ops.sum(squares, axis=-1))

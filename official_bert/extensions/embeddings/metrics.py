@@ -61,7 +61,8 @@ def pair_classification(similarities: np.ndarray, labels: np.ndarray) -> dict[st
     is_positive = np.asarray(labels)[order] == 1
 
     # Only the last of equal similarities can be a threshold.
-    last = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))
+    is_last = np.append(scores[1:] != scores[:-1], True)
+    last = np.flatnonzero(is_last)
     scores = scores[last]
     num_predicted = last + 1
     num_right = np.cumsum(is_positive)[last]
@@ -69,7 +70,8 @@ def pair_classification(similarities: np.ndarray, labels: np.ndarray) -> dict[st
     num_others = num_pairs - num_right[-1]
     precisions = num_right / num_predicted
     recalls = num_right / num_positives
-    f1s = 2 * precisions * recalls / np.maximum(precisions + recalls, 1 / num_pairs)
+    divisors = np.maximum(precisions + recalls, 1 / num_pairs)
+    f1s = 2 * precisions * recalls / divisors
 
     below = np.append(scores[1:], scores[-1])
     middles = (scores + below) / 2
@@ -248,8 +250,8 @@ def _rank_in_corpus(
             block_scores = all_cosines(block, corpus[start : start + _CORPUS_ROWS])
             others = np.arange(start, start + block_scores.shape[1])
             for number, places in enumerate(block_places):
-                scores = block_scores[number]
-                scores = np.where(others == query_rows[first + number], -np.inf, scores)
+                is_query = others == query_rows[first + number]
+                scores = np.where(is_query, -np.inf, block_scores[number])
                 row_scores, rows = best_rows[number]
                 places += _count_before(
                     row_scores=row_scores,

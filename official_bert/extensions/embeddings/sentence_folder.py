@@ -111,9 +111,9 @@ class SentenceModules(NamedTuple):
         if kinds[:2] != ["Transformer", "Pooling"] or not {"Dense", NORMALIZE}.issuperset(
             kinds[2:]
         ):
-            usable_kinds = "Transformer, Pooling, then Dense and Normalize"
             raise InputError(
-                f"{path}: lists the modules {', '.join(kinds)}; only {usable_kinds} can be used"
+                f"{path}: lists the modules {', '.join(kinds)}; only Transformer, Pooling, then "
+                "Dense and Normalize can be used"
             )
         encoder, pooling, *others = (
             os.path.join(folder, field(entry, "path", str, path)) for entry in entries
@@ -132,15 +132,14 @@ class SentenceModules(NamedTuple):
                 f"{pooling}: leaves the tokens of a prompt out (include_prompt), which is not "
                 "supported"
             )
-        modules = cls(
+        return cls(
             encoder,
             tuple(layers),
             _read_pooling(pooling),
             length,
             encoder_settings.get("do_lower_case") is True,
             **further,
-        )
-        return modules._checked(encoder)
+        )._checked(encoder)
 
     @classmethod
     def _from_training(cls, folder: str, settings: dict[str, Any]) -> Self:
@@ -212,8 +211,11 @@ def write(folder: str, modules: SentenceModules, hidden_size: int) -> None:
         modules: the way from a text to its vector.
         hidden_size: the width of the encoder.
     """
-    kinds = ["Transformer", "Pooling"]
-    kinds += ["Dense" if isinstance(layer, Dense) else layer for layer in modules.layers]
+    kinds = [
+        "Transformer",
+        "Pooling",
+        *("Dense" if isinstance(layer, Dense) else layer for layer in modules.layers),
+    ]
     paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], 1))]
     entries = []
     for number, (path, kind) in enumerate(zip(paths, kinds, strict=True)):
@@ -250,11 +252,13 @@ def write(folder: str, modules: SentenceModules, hidden_size: int) -> None:
     for path, layer in zip(paths[2:], modules.layers, strict=True):
         if isinstance(layer, Dense):
             contents[f"{path}/config.json"] = _make_dense_config(layer)
-            weights = {
-                "linear.weight": np.ascontiguousarray(layer.kernel),
-                "linear.bias": layer.bias,
-            }
-            huggingface.write_tensors(os.path.join(folder, path, huggingface.WEIGHTS_FILE), weights)
+            huggingface.write_tensors(
+                os.path.join(folder, path, huggingface.WEIGHTS_FILE),
+                {
+                    "linear.weight": np.ascontiguousarray(layer.kernel),
+                    "linear.bias": layer.bias,
+                },
+            )
     for name, content in contents.items():
         with writing.replacing(os.path.join(folder, name)) as file:
             file.write(json.dumps(content, indent=2) + "\n")

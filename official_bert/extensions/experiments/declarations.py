@@ -158,11 +158,21 @@ def read_catalogue(folder: str) -> Catalogue:
     tasks_path = os.path.join(folder, TASKS_FILE)
     tasks: dict[str, Task] = {}
     for name, table in reading.read_toml(tasks_path)["tasks"].items():
-        tasks[name] = _build(Task, table, f"{tasks_path}: tasks.{name}: ", name=name)
+        tasks[name] = _build(
+            Task,
+            table,
+            f"{tasks_path}: tasks.{name}: ",
+            name=name,
+        )
     scales_path = os.path.join(folder, SCALES_FILE)
     scales: dict[str, Scale] = {}
     for name, table in reading.read_toml(scales_path).items():
-        scales[name] = _build(Scale, table, f"{scales_path}: {name}: ", name=name)
+        scales[name] = _build(
+            Scale,
+            table,
+            f"{scales_path}: {name}: ",
+            name=name,
+        )
     for scale in scales.values():
         _raise_first(scales_path, scale.name, _find_scale_faults(scale, tasks))
     return Catalogue(folder, scales, tasks)
@@ -196,7 +206,8 @@ def list_experiments(folder: str) -> list[str]:
     Returns:
         The names of the files without their suffix.
     """
-    file_names = [os.path.basename(path) for path in files.matching(f"*{SUFFIX}", folder)]
+    paths = files.matching(f"*{SUFFIX}", folder)
+    file_names = [os.path.basename(path) for path in paths]
     return [
         name.removesuffix(SUFFIX) for name in file_names if name not in (SCALES_FILE, TASKS_FILE)
     ]
@@ -215,7 +226,9 @@ def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
     Raises:
         InputError: there is no such experiment, or a field of it is unknown, missing or wrong.
     """
-    path = name if name.endswith(SUFFIX) else os.path.join(catalogue.folder, f"{name}{SUFFIX}")
+    path = name
+    if not name.endswith(SUFFIX):
+        path = os.path.join(catalogue.folder, f"{name}{SUFFIX}")
     experiment_names = list_experiments(catalogue.folder)
     if name != path and name not in experiment_names:
         raise InputError(
@@ -224,11 +237,17 @@ def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
             f"{', '.join(experiment_names)} or a {SUFFIX} file of your own"
         )
     content = reading.read_toml(path)
-    columns = [_add_label(column) for column in _build_list(Column, content, "columns", path)]
-    content["columns"] = columns
+    columns = _build_list(Column, content, "columns", path)
+    content["columns"] = [_add_label(column) for column in columns]
     content["rows"] = _build_list(Row, content, "rows", path)
     stem = os.path.basename(path).removesuffix(SUFFIX)
-    experiment = _build(Experiment, content, f"{path}: ", name=stem, path=path)
+    experiment = _build(
+        Experiment,
+        content,
+        f"{path}: ",
+        name=stem,
+        path=path,
+    )
     _check_experiment(experiment, catalogue.tasks)
     return experiment
 
@@ -322,13 +341,19 @@ def _find_scale_faults(scale: Scale, tasks: Mapping[str, Task]) -> Iterator[str]
         *scale.recipes_from_text,
     )
     yield from _find_unknown_tasks(task_names, "tasks, stand_ins or recipes", tasks)
-    lowest_count = min(scale.seeds, scale.pretraining_seeds, len(scale.pretraining))
+    lowest_count = min(
+        scale.seeds,
+        scale.pretraining_seeds,
+        len(scale.pretraining),
+    )
     if lowest_count < 1 or "vocab_size" not in scale.vocabulary:
         yield "must have seeds, pretraining_seeds and phases, at least 1 each, and a vocab_size"
 
 
 def _find_unknown_tasks(
-    names: Iterable[str], place: str, tasks: Mapping[str, Task]
+    names: Iterable[str],
+    place: str,
+    tasks: Mapping[str, Task],
 ) -> Iterator[str]:
     for name in names:
         if name not in tasks:

@@ -193,7 +193,11 @@ def read_result(layout: Layout, step: Step) -> Result | None:
 
 
 def write_result(
-    layout: Layout, step: Step, secs: float, is_resumed: bool, commit: str | None = None
+    layout: Layout,
+    step: Step,
+    secs: float,
+    is_resumed: bool,
+    commit: str | None = None,
 ) -> None:
     """Write the result of a step, which marks it as finished.
 
@@ -222,7 +226,11 @@ def _read_commit(folder: str) -> str | None:
     if shutil.which("git") is None:
         return None
     process = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=False
+        ["git", "rev-parse", "HEAD"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return process.stdout.strip()[:_COMMIT_LETTERS] if process.returncode == 0 else None
 

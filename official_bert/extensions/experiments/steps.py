@@ -128,7 +128,8 @@ def check_step(step: Step, path: str) -> None:
         InputError: a flag or a field is unknown, or a flag has a value that it cannot have.
     """
     place = f"{path}, its scale, or the flags behind --, for {step.name}"
-    flags = {field.name: field for field in flag_fields(catalog.options_class(step.script))}
+    options_class = catalog.options_class(step.script)
+    flags = {field.name: field for field in flag_fields(options_class)}
     config_fields = [*vars(BertConfig(vocab_size=0)), *FURTHER_FIELDS]
     _check_names(place, step.script, step.flags, list(flags))
     _check_names(place, "bert_config.json", step.config, config_fields)
@@ -141,7 +142,10 @@ def check_step(step: Step, path: str) -> None:
 
 
 def _check_names(
-    place: str, owner: str, settings: Iterable[tuple[str, Any]], usable_names: list[str]
+    place: str,
+    owner: str,
+    settings: Iterable[tuple[str, Any]],
+    usable_names: list[str],
 ):
     """Rejects names that a command or a file does not have."""
     for name, _ in settings:
@@ -216,7 +220,11 @@ class Layout:
                 for name, value in step.flags
                 if name not in _FLAGS_WITHOUT_EFFECT
             }
-            identity = {"script": step.script, "flags": flags, "config": dict(step.config)}
+            identity = {
+                "script": step.script,
+                "flags": flags,
+                "config": dict(step.config),
+            }
             text = json.dumps(identity, sort_keys=True)
             digest = hashlib.sha256(text.encode()).hexdigest()
             self._keys[step] = digest[:_KEY_LENGTH]
@@ -234,7 +242,12 @@ class Layout:
         if root in (OUTPUT, CONFIG):
             return [root.removeprefix(":"), value.path]
         model = "" if root == DATA else root
-        return ["given", model, value.path, self._read_digests(self.input_path(value))]
+        return [
+            "given",
+            model,
+            value.path,
+            self._read_digests(self.input_path(value)),
+        ]
 
     def _read_digests(self, pattern: str) -> list:
         """Returns the name and digest of each file of a folder, or of those that a glob matches."""
@@ -254,7 +267,8 @@ class Layout:
         """Return the folder of a step, in whose name are its kind, its label and its identity."""
         readable_name = re.sub(r"[^A-Za-z0-9.]+", "-", step.name).strip("-").lower()
         short_name = readable_name[:_MAX_NAME_LENGTH]
-        return os.path.join(self.steps_dir, f"{short_name}-{self.key(step)}")
+        folder_name = f"{short_name}-{self.key(step)}"
+        return os.path.join(self.steps_dir, folder_name)
 
     def output(self, step: Step) -> str:
         """Return the folder for the output of a step's command."""

@@ -39,7 +39,9 @@ class Summary(NamedTuple):
 
 
 def collect_values(
-    plan: Plan, results: Results, layout: Layout
+    plan: Plan,
+    results: Results,
+    layout: Layout,
 ) -> tuple[dict[Cell, float], list[str]]:
     """Return the numbers of the table.
 
@@ -91,8 +93,8 @@ def metric_value(metrics: Mapping[str, float | None], name: str) -> float:
     if name != PERPLEXITY:
         value = metrics[name]
         return math.nan if value is None else value
-    loss_names = [key for key in _LOSSES if key in metrics]
-    loss = metric_value(metrics, loss_names[0] if loss_names else _LOSSES[0])
+    loss_names = [key for key in _LOSSES if key in metrics] or _LOSSES
+    loss = metric_value(metrics, loss_names[0])
     try:
         return math.exp(loss)
     except OverflowError:
@@ -153,7 +155,7 @@ def summarize(values: Sequence[float]) -> Summary:
     Returns:
         Mean, deviation and number of the values.
     """
-    has_deviation = len(values) > 1 and all(math.isfinite(value) for value in values)
+    has_deviation = len(values) > 1 and all(map(math.isfinite, values))
     deviation = statistics.stdev(values) if has_deviation else None
     mean = sum(values) / len(values)
     return Summary(mean, deviation, len(values))
@@ -194,12 +196,18 @@ def format_page(plan: Plan, values: Values, results: Results) -> str:
     for cell, value in values.items():
         numbers.setdefault((cell.row, cell.column.label), []).append(value)
     summaries = {labels: summarize(each) for labels, each in numbers.items()}
-    parts = [f"# {plan.experiment.title}", " ".join(_introduction(plan, len(values)))]
+    parts = [
+        f"# {plan.experiment.title}",
+        " ".join(_introduction(plan, len(values))),
+    ]
     parts += [f"Left out: {sentence}." for sentence in plan.left_out]
     parts.append(_main_table(plan, summaries))
     if plan.experiment.is_ablation:
-        parts += [f"## Differences from {plan.rows[0].label}", _noise_sentence(plan)]
-        parts.append(_differences(plan, summaries))
+        parts += [
+            f"## Differences from {plan.rows[0].label}",
+            _noise_sentence(plan),
+            _differences(plan, summaries),
+        ]
     parts += ["## Times", *_times(results)]
     parts += ["## Runs", *_runs(results)]
     return "\n\n".join(parts) + "\n"
@@ -208,7 +216,8 @@ def format_page(plan: Plan, values: Values, results: Results) -> str:
 def _introduction(plan: Plan, num_values: int) -> Iterable[str]:
     sizes = plan.scale.sizes
     is_papers = plan.scale.name == "paper"
-    yield f"{plan.experiment.source}. Scale `{plan.scale.name}`: {plan.scale.summary}."
+    yield f"{plan.experiment.source}."
+    yield f"Scale `{plan.scale.name}`: {plan.scale.summary}."
     yield (
         "A cell has the mean ± the standard deviation of our runs, and their number in parentheses."
     )
@@ -222,7 +231,8 @@ def _introduction(plan: Plan, num_values: int) -> Iterable[str]:
         yield (
             f"Smaller numbers replace the paper's layers, hidden size and heads: {replacements}."
         )
-    ensemble_sizes = {len(cell.step.flag("ensemble_dirs", ())) for cell in plan.cells} - {0}
+    ensemble_sizes = {len(cell.step.flag("ensemble_dirs", ())) for cell in plan.cells}
+    ensemble_sizes.discard(0)
     if ensemble_sizes:
         counts = " or ".join(str(size) for size in sorted(ensemble_sizes))
         yield f"An ensemble is one run, the mean of the predictions of {counts} fine-tunings."
@@ -261,9 +271,15 @@ def _times(results: Results) -> list[str]:
         )
     body = []
     for kind in dict.fromkeys(step.kind for step in results):
-        secs = [result["secs"] for step, result in finished.items() if step.kind == kind]
-        count = sum(step.kind == kind for step in results)
-        body.append([kind, f"{len(secs)} of {count}", clock_time(sum(secs))])
+        steps = [step for step in results if step.kind == kind]
+        secs = [finished[step]["secs"] for step in steps if step in finished]
+        body.append(
+            [
+                kind,
+                f"{len(secs)} of {len(steps)}",
+                clock_time(sum(secs)),
+            ]
+        )
     head = ["steps", "finished", "wall time"]
     return [sentence, markdown_table(head, body, _ALIGN_RIGHT)]
 
@@ -273,9 +289,14 @@ def _runs(results: Results) -> list[str]:
     for step, result in results.items():
         if result is None:
             continue
-        seed = str(step.seed or _EMPTY)
-        commit = result.get("commit") or _EMPTY
-        body.append([step.name, seed, commit, clock_time(result["secs"])])
+        body.append(
+            [
+                step.name,
+                str(step.seed or _EMPTY),
+                result.get("commit") or _EMPTY,
+                clock_time(result["secs"]),
+            ]
+        )
     sentence = "The command of each run is in the JSON Lines file next to this page."
     head = ["step", "seed", "commit", "wall time"]
     return [sentence, markdown_table(head, body, _ALIGN_RIGHT)]
@@ -320,9 +341,9 @@ def _format_summary(summary: Summary | None, num_digits: int) -> str:
     if summary is None:
         return _EMPTY
     mean = f"{summary.mean:.{num_digits}f}"
-    if summary.deviation is None:
-        return f"{mean} ({summary.count})"
-    return f"{mean} ± {summary.deviation:.{num_digits}f} ({summary.count})"
+    if summary.deviation is not None:
+        mean += f" ± {summary.deviation:.{num_digits}f}"
+    return f"{mean} ({summary.count})"
 
 
 def _format_difference(value: float, errors: float | None, num_digits: int) -> str:

@@ -76,7 +76,12 @@ class _Target(NamedTuple):
 class Attributor:
     """The attributions of a classifier's words."""
 
-    def __init__(self, model: CheckpointModel | Export, columns: Sequence[str], batch_size: int):
+    def __init__(
+        self,
+        model: CheckpointModel | Export,
+        columns: Sequence[str],
+        batch_size: int,
+    ):
         """Prepares the explanations of a model.
 
         Args:
@@ -131,7 +136,9 @@ class Attributor:
         index = list(scores).index(label)
         # A model with several labels for a text has a probability for each, without rivals.
         has_one_label = "label" in answer
-        rivals = [n for n in range(len(scores)) if n != index] if has_one_label else []
+        rivals = []
+        if has_one_label:
+            rivals = [number for number in range(len(scores)) if number != index]
         words, word_numbers, features = self._encode(texts)
         target = _Target(features, index, rivals)
 
@@ -157,7 +164,11 @@ class Attributor:
         }
 
     def _average_gradient(
-        self, vectors: np.ndarray, path: np.ndarray, target: _Target, settings: Settings
+        self,
+        vectors: np.ndarray,
+        path: np.ndarray,
+        target: _Target,
+        settings: Settings,
     ) -> np.ndarray:
         """Returns the mean gradient on the way from the baseline to the vectors.
 
@@ -185,7 +196,8 @@ class Attributor:
         """Returns the vectors of pieces, float32[S, hidden], and that of [PAD], [1, hidden]."""
         pad_id = self._model.tokenizer.vocab.get("[PAD]", 0)
         table = self._classifier.bert.embedding_table
-        vectors = np.asarray(ops.take(table, [pad_id, *ids], axis=0), np.float32)
+        rows = ops.take(table, [pad_id, *ids], axis=0)
+        vectors = np.asarray(rows, np.float32)
         return vectors[1:], vectors[:1]
 
     def _compute_logit_and_gradient(
@@ -210,7 +222,8 @@ class Attributor:
             if target.rivals:
                 rival_logits = tf.gather(logits, target.rivals, axis=1)
                 value -= tf.reduce_logsumexp(rival_logits, axis=1)
-        return value.numpy(), tape.gradient(value, vectors).numpy()
+        gradient = tape.gradient(value, vectors)
+        return value.numpy(), gradient.numpy()
 
     def _encode(self, texts: Texts) -> tuple[list[dict], np.ndarray, dict[str, np.ndarray]]:
         """Returns the words of a text or a pair, and the inputs of the encoder.
@@ -224,9 +237,15 @@ class Attributor:
         for name, text, text_pieces in zip(self._columns, texts, pieces, strict=False):
             for match in find_words(text):
                 word = match.group()
-                text_pieces += [(piece_id, len(words)) for piece_id in tokenizer.encode(word)]
+                for piece_id in tokenizer.encode(word):
+                    text_pieces.append((piece_id, len(words)))
                 words.append(
-                    {"text": name, "word": word, "start": match.start(), "end": match.end()}
+                    {
+                        "text": name,
+                        "word": word,
+                        "start": match.start(),
+                        "end": match.end(),
+                    }
                 )
         first, second = pieces
         row, num_first = build_pair(

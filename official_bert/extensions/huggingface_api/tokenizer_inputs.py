@@ -184,7 +184,11 @@ def transformers_inputs(  # noqa: PLR0913 - transformers' arguments
     # Pad the rows, and select the requested columns.
     longest = max(len(row.tokens) for row in rows)
     lengths = {None: 0, LONGEST: longest, MAX_LENGTH: max_length}
-    columns = _make_columns(rows, lengths[padding_kind], tokenizer.vocab.get("[PAD]", 0))
+    columns = _make_columns(
+        rows=rows,
+        length=lengths[padding_kind],
+        pad_id=tokenizer.vocab.get("[PAD]", 0),
+    )
     is_returned = {
         INPUT_IDS: True,
         SEGMENTS: return_token_type_ids,
@@ -217,7 +221,10 @@ def find_offsets(tokenizer: FullTokenizer, text: str) -> list[tuple[int, int]]:
         The offsets of the pieces of `tokenizer.encode(text)`.
     """
     basic = tokenizer.basic_tokenizer
-    widths = {char: sum(len(word) for word in basic.tokenize(char)) for char in set(text)}
+    widths = {}
+    for char in set(text):
+        words = basic.tokenize(char)
+        widths[char] = sum(len(word) for word in words)
     # The place in the text of each character of the words.
     origins: list[int] = []
     for place, char in enumerate(text):
@@ -258,7 +265,8 @@ def choose(name: str, value: Any, table: Mapping) -> Any:
 
 def _tokenize(tokenizer: FullTokenizer, text: str | bytes, with_offsets: bool) -> list[Token]:
     """Returns the tokens of a text, in which special pieces of the vocabulary stay whole."""
-    text = text if isinstance(text, str) else text.decode("utf-8", "ignore")
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "ignore")
     special_pieces = [piece for piece in SPECIAL_PIECES if piece in tokenizer.vocab]
     pattern = "|".join(re.escape(piece) for piece in special_pieces)
     tokens: list[Token] = []
@@ -278,7 +286,10 @@ def _tokenize(tokenizer: FullTokenizer, text: str | bytes, with_offsets: bool) -
 
 
 def _truncate(
-    tokens: list[list[Token]], strategy: str | None, room: int | None, stride: int
+    tokens: list[list[Token]],
+    strategy: str | None,
+    room: int | None,
+    stride: int,
 ) -> list[list[list[Token]]]:
     """Returns the windows of one text or of a pair, the first window first.
 
@@ -337,7 +348,11 @@ def _split_windows(tokens: list[Token], size: int, stride: int) -> list[list[Tok
     return [tokens[start : start + size] for start in starts]
 
 
-def _add_special_tokens(begin: list[Token], texts: list[list[Token]], end: list[Token]) -> _Row:
+def _add_special_tokens(
+    begin: list[Token],
+    texts: list[list[Token]],
+    end: list[Token],
+) -> _Row:
     """Returns `begin first end` or, for two texts, `begin first end second end`."""
     tokens = list(begin)
     special = [1] * len(begin)

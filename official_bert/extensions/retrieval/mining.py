@@ -90,7 +90,8 @@ class _Miner:
         positives = self._predictor.encode([pair.positive for pair in window])
         cosines = []
         for anchor, positive in zip(anchors, positives, strict=True):
-            cosines.append(all_cosines(anchor[None], positive[None])[0, 0])
+            table = all_cosines(anchor[None], positive[None])
+            cosines.append(table[0, 0])
         return np.minimum(bounds, np.array(cosines) - options.margin)
 
     def _rank(
@@ -98,7 +99,8 @@ class _Miner:
     ) -> list[list[tuple[str, float]]]:
         """Returns the nearest texts of each anchor and their scores, without the excluded texts."""
         num_texts = len(self._index.texts)
-        k = self._options.top_k + max(len(ids) for ids in excluded)
+        most_excluded = max(len(ids) for ids in excluded)
+        k = self._options.top_k + most_excluded
         while True:
             all_scores, all_rows = search(anchors, self._index.vectors, k)
             rankings = []
@@ -322,7 +324,8 @@ def _open_lines(
             yield file, 0
         return
     target = files.real_path(path)
-    work_folder = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.mining")
+    target_folder, target_name = os.path.split(target)
+    work_folder = os.path.join(target_folder, f".{target_name}.mining")
     lines, header = (os.path.join(work_folder, name) for name in _WORK_FILES)
     with writing.saying_why(path), locked(work_folder):
         _check_work_folder(work_folder)

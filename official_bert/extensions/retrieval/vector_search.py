@@ -43,7 +43,8 @@ def search(
     rough_queries = unit_vectors(queries, np.float32)
     rankings = [_Ranking(k, width) for _ in queries]
     for start in range(0, len(corpus), corpus_rows):
-        block = np.asarray(corpus[start : start + corpus_rows])
+        end = start + corpus_rows
+        block = np.asarray(corpus[start:end])
         rough_block = unit_vectors(block, np.float32).T
         for first in range(0, num_queries, query_rows):
             query_block = rough_queries[first : first + query_rows]
@@ -55,13 +56,23 @@ def search(
                     block,
                     place=start,
                 )
-    scores = np.array([ranking.scores for ranking in rankings], np.float32)
-    rows = np.array([ranking.places for ranking in rankings], np.int64)
-    return scores.reshape(num_queries, k), rows.reshape(num_queries, k)
+    scores = np.array(
+        [ranking.scores for ranking in rankings],
+        np.float32,
+    )
+    rows = np.array(
+        [ranking.places for ranking in rankings],
+        np.int64,
+    )
+    shape = (num_queries, k)
+    return scores.reshape(shape), rows.reshape(shape)
 
 
 def paraphrases(
-    vectors: np.ndarray, limit: int, threshold: float = -1.0, block_rows: int = _PAIR_ROWS
+    vectors: np.ndarray,
+    limit: int,
+    threshold: float = -1.0,
+    block_rows: int = _PAIR_ROWS,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Find the pairs of rows with the highest cosines, each pair once, best first.
 
@@ -78,10 +89,12 @@ def paraphrases(
     num_rows = len(vectors)
     ranking = _Ranking(limit, vectors.shape[1], threshold)
     for start in range(0, num_rows, block_rows):
-        block = np.asarray(vectors[start : start + block_rows])
+        end = start + block_rows
+        block = np.asarray(vectors[start:end])
         rough_block = unit_vectors(block, np.float32)
         for first in range(0, start + 1, block_rows):
-            others = np.asarray(vectors[first : first + block_rows])
+            last = first + block_rows
+            others = np.asarray(vectors[first:last])
             rough_others = unit_vectors(others, np.float32)
             rough_cosines = rough_others @ rough_block.T  # [others, block]
             if first == start:
@@ -96,7 +109,8 @@ def paraphrases(
                 stride=num_rows,
             )
     first_rows, second_rows = np.divmod(ranking.places, max(num_rows, 1))
-    return ranking.scores, np.stack([first_rows, second_rows], axis=1)
+    pairs = np.stack([first_rows, second_rows], axis=1)
+    return ranking.scores, pairs
 
 
 class _Ranking:
@@ -115,7 +129,8 @@ class _Ranking:
         self._k = k
         self._bar = lowest
         # Twice the largest error of a product in float32.
-        self._slack = (2 * width + 16) * np.finfo(np.float32).eps
+        epsilon = np.finfo(np.float32).eps
+        self._slack = (2 * width + 16) * epsilon
 
     def add(
         self,
@@ -153,14 +168,17 @@ class _Ranking:
         if len(candidates) <= self._k:
             return candidates
         values = rough_cosines[candidates]
-        kth_value = np.partition(values, -self._k)[-self._k]
+        # The k highest values come last, the lowest of them first.
+        partition = np.partition(values, -self._k)
+        kth_value = partition[-self._k]
         return candidates[values >= kth_value - self._slack]
 
     def _merge(self, scores: np.ndarray, places: np.ndarray):
         is_high = scores >= self._bar
         all_scores = np.concatenate([self.scores, scores[is_high]])
         all_places = np.concatenate([self.places, places[is_high]])
-        order = np.lexsort((all_places, -all_scores))[: self._k]
+        order = np.lexsort((all_places, -all_scores))
+        order = order[: self._k]
         self.scores = all_scores[order]
         self.places = all_places[order]
         if len(order) == self._k:

@@ -77,7 +77,11 @@ class LiteRtRuntime(_ConvertedRuntime):
         first_input = next(iter(input_details.values()))
         self.rank = len(first_input["shape"])
 
-    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def __call__(
+        self,
+        signature: str,
+        inputs: Mapping[str, np.ndarray],
+    ) -> dict[str, np.ndarray]:
         """Runs a signature on arrays by name."""
         return self._runners[signature](**inputs)
 
@@ -112,7 +116,11 @@ class OnnxRuntime(_ConvertedRuntime):
         self.outputs = set(_list_names(default.get_outputs()))
         self.rank = len(default.get_inputs()[0].shape)
 
-    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def __call__(
+        self,
+        signature: str,
+        inputs: Mapping[str, np.ndarray],
+    ) -> dict[str, np.ndarray]:
         """Runs a signature on arrays by name."""
         session = self._sessions[signature]
         names = _list_names(session.get_outputs())
@@ -130,4 +138,8 @@ def _list_names(values: Iterable[Any]) -> list[str]:
     return [value.name for value in values]
 
 
-RUNTIMES = {SAVED_MODEL: SavedModelRuntime, ONNX: OnnxRuntime, LITERT: LiteRtRuntime}
+RUNTIMES = {
+    SAVED_MODEL: SavedModelRuntime,
+    ONNX: OnnxRuntime,
+    LITERT: LiteRtRuntime,
+}

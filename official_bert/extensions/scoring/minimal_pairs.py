@@ -74,7 +74,8 @@ def run(options: MinimalPairsOptions) -> None:
     pair_scores = list(zip(scores[::2], scores[1::2], strict=True))
     lines = ["phenomenon\tparadigm\tpairs\taccuracy"]
     for row in accuracies(pairs, pair_scores):
-        lines.append(f"{row.phenomenon}\t{row.paradigm}\t{row.num_pairs}\t{row.value:.4f}")
+        columns = (row.phenomenon, row.paradigm, str(row.num_pairs), f"{row.value:.4f}")
+        lines.append("\t".join(columns))
     print(*lines, sep="\n")
     if options.output_file:
         with writing.replacing(options.output_file) as file:
@@ -106,7 +107,10 @@ def warn_about_hidden_differences(pairs: Sequence[Pair], scorer: Scorer) -> None
         )
 
 
-def accuracies(pairs: Sequence[Pair], scores: Sequence[tuple[float, float]]) -> list[Accuracy]:
+def accuracies(
+    pairs: Sequence[Pair],
+    scores: Sequence[tuple[float, float]],
+) -> list[Accuracy]:
     """Return the rows of the table: the paradigms, the phenomena and the whole.
 
     An equal score counts as half, as a guess would. A phenomenon has the mean of its paradigms, and
@@ -127,17 +131,30 @@ def accuracies(pairs: Sequence[Pair], scores: Sequence[tuple[float, float]]) -> 
     rows = []
     rows_by_phenomenon: dict[str, list[Accuracy]] = {}
     for (phenomenon, paradigm), hits in sorted(paradigm_hits.items()):
-        row = Accuracy(phenomenon, paradigm, len(hits), statistics.mean(hits))
+        row = Accuracy(
+            phenomenon=phenomenon,
+            paradigm=paradigm,
+            num_pairs=len(hits),
+            value=statistics.mean(hits),
+        )
         rows.append(row)
         rows_by_phenomenon.setdefault(phenomenon, []).append(row)
-    summaries = [_summarize(name, group) for name, group in sorted(rows_by_phenomenon.items())]
-    return [*rows, *summaries, _summarize("all", rows)]
+    phenomena = sorted(rows_by_phenomenon.items())
+    return [
+        *rows,
+        *(_summarize(name, group) for name, group in phenomena),
+        _summarize("all", rows),
+    ]
 
 
 def _summarize(name: str, rows: Sequence[Accuracy]) -> Accuracy:
     """Returns the row of several paradigms: the sum of the pairs, the mean of the accuracies."""
-    num_pairs = sum(row.num_pairs for row in rows)
-    return Accuracy(name, "all", num_pairs, statistics.mean(row.value for row in rows))
+    return Accuracy(
+        phenomenon=name,
+        paradigm="all",
+        num_pairs=sum(row.num_pairs for row in rows),
+        value=statistics.mean(row.value for row in rows),
+    )
 
 
 def read_pairs(path: str, most: int | None = None) -> list[Pair]:
@@ -180,7 +197,8 @@ def _read_files(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _has_pairs(name: str) -> bool:
-    return name.endswith(_SUFFIX) and not os.path.basename(name).startswith(".")
+    is_hidden = os.path.basename(name).startswith(".")
+    return name.endswith(_SUFFIX) and not is_hidden
 
 
 def _decode(place: str, content: bytes) -> str:

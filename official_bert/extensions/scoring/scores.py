@@ -64,7 +64,10 @@ class Scorer:
         task = model.trained.task
         self._tokenizer = model.tokenizer
         self._is_causal = model.trained.config.direction == LEFT_TO_RIGHT
-        if not isinstance(task, PretrainingTask) or not (task.has_masked_lm or self._is_causal):
+        predicts_words = isinstance(task, PretrainingTask) and (
+            task.has_masked_lm or self._is_causal
+        )
+        if not predicts_words:
             raise InputError(
                 f"{model.path}: has no head that predicts words; give a pre-trained model"
             )
@@ -78,9 +81,11 @@ class Scorer:
         self._tokens_at_once = batch_size * _EXAMPLE_TOKENS
         self._network = model.trained.model
         # The ids are [B, S]; positions and words are [B, P]. There is one trace for all shapes.
-        signature = [tf.TensorSpec([None, None], tf.int32)] * 3
+        spec = tf.TensorSpec([None, None], tf.int32)
         self._log_probabilities = tf.function(
-            self._compute_log_probabilities, signature, autograph=False
+            self._compute_log_probabilities,
+            input_signature=[spec, spec, spec],
+            autograph=False,
         )
 
     def score(
@@ -114,7 +119,8 @@ class Scorer:
         num_scored = 0
         # Texts of one length make a batch without padding.
         for _, rows in sorted(rows_by_length.items()):
-            scores = self._score_equally_long([pieces[row] for row in rows], method)
+            row_pieces = [pieces[row] for row in rows]
+            scores = self._score_equally_long(row_pieces, method)
             for row, value in zip(rows, scores, strict=True):
                 results[row]["score"] = value
             num_scored += len(rows)
@@ -127,17 +133,22 @@ class Scorer:
         """Returns the scores of texts with the same number of WordPieces."""
         cls_id = self._tokenizer.vocab["[CLS]"]
         sep_id = self._tokenizer.vocab["[SEP]"]
-        ids = np.array([[cls_id, *text_pieces, sep_id] for text_pieces in pieces], np.int32)
+        rows = [[cls_id, *text_pieces, sep_id] for text_pieces in pieces]
+        ids = np.array(rows, np.int32)
         batches = self._make_causal(ids) if self._is_causal else self._make_masked(ids, method)
         values = []
         for batch_ids, positions, words in batches:
             probabilities = self._log_probabilities(batch_ids, positions, words)
             values.append(probabilities.numpy().ravel())
-        table = np.concatenate(values).reshape(len(pieces), -1)
+        all_values = np.concatenate(values)
+        table = all_values.reshape(len(pieces), -1)
         return [float(row.sum(dtype=np.float64)) for row in table]
 
     def _compute_log_probabilities(
-        self, ids: tf.Tensor, positions: tf.Tensor, words: tf.Tensor
+        self,
+        ids: tf.Tensor,
+        positions: tf.Tensor,
+        words: tf.Tensor,
     ) -> tf.Tensor:
         """Returns the log probabilities of words at positions, float32[B, P]."""
         bert = self._network.bert
@@ -147,7 +158,8 @@ class Scorer:
             positions,
             bert.embedding_table,
         )
-        losses: tf.Tensor = cross_entropy(logits, tf.reshape(words, [-1]))
+        targets = tf.reshape(words, [-1])
+        losses: tf.Tensor = cross_entropy(logits, targets)
         return tf.reshape(-losses, tf.shape(positions))
 
     def pieces(self, text: str) -> list[int]:
@@ -175,7 +187,8 @@ class Scorer:
         positions = np.arange(length - 2, dtype=np.int32)
         for batch in _split(ids, self._tokens_at_once // length):
             targets = batch[:, 1:-1]
-            yield batch, np.broadcast_to(positions, targets.shape), targets
+            batch_positions = np.broadcast_to(positions, targets.shape)
+            yield batch, batch_positions, targets
 
     def _make_masked(self, ids: np.ndarray, method: str) -> Iterator[Batch]:
         """Yields batches of masked copies of texts, int32[n, S], a copy for each piece of a text.
@@ -193,10 +206,12 @@ class Scorer:
             positions = (pieces + 1)[:, None]
             is_hidden = columns == positions
             if method == WITHIN_WORD:
-                word = np.take_along_axis(words[rows], positions, axis=1)
-                is_hidden = (words[rows] == word) & (columns >= positions)
-            masked_ids = np.where(is_hidden, mask_id, ids[rows])
-            targets = np.take_along_axis(ids[rows], positions, axis=1)
+                row_words = words[rows]
+                word = np.take_along_axis(row_words, positions, axis=1)
+                is_hidden = (row_words == word) & (columns >= positions)
+            row_ids = ids[rows]
+            masked_ids = np.where(is_hidden, mask_id, row_ids)
+            targets = np.take_along_axis(row_ids, positions, axis=1)
             yield masked_ids, positions.astype(np.int32), targets
 
     def _number_words(self, ids: np.ndarray) -> np.ndarray:

@@ -28,8 +28,17 @@ from official_bert.tokenization import FullTokenizer
 
 NUM_CHOICES = 4
 _MANY_EXAMPLES = 20
-_SWAG_TEXTS = ("sent1", "sent2", *(f"ending{k}" for k in range(NUM_CHOICES)))
-_CODAH_COLUMNS = ("category", "stem", *(f"ending {k}" for k in range(NUM_CHOICES)), "answer")
+_SWAG_TEXTS = (
+    "sent1",
+    "sent2",
+    *(f"ending{number}" for number in range(NUM_CHOICES)),
+)
+_CODAH_COLUMNS = (
+    "category",
+    "stem",
+    *(f"ending {number}" for number in range(NUM_CHOICES)),
+    "answer",
+)
 _LABELS = [str(number) for number in range(NUM_CHOICES)]
 _is_ending = re.compile(r"ending\d+").fullmatch
 
@@ -75,14 +84,20 @@ class EncodedChoices:
         """Returns a batch of examples: encoder features, int32[b, choices, length], and
         `label_ids`, int32[b].
         """
-        inputs = (np.asarray(rows)[:, None] * NUM_CHOICES + np.arange(NUM_CHOICES)).ravel()
-        features = self.inputs.features(inputs, length)
-        batch = {name: values.reshape(-1, NUM_CHOICES, length) for name, values in features.items()}
-        return {**batch, "label_ids": self.label_ids[rows]}
+        first_inputs = np.asarray(rows)[:, None] * NUM_CHOICES
+        inputs = first_inputs + np.arange(NUM_CHOICES)  # [b, choices]
+        features = self.inputs.features(inputs.ravel(), length)
+        batch = {}
+        for name, values in features.items():
+            batch[name] = values.reshape(-1, NUM_CHOICES, length)
+        batch["label_ids"] = self.label_ids[rows]
+        return batch
 
 
 def encoded_choices(
-    examples: Sequence[ChoiceExample], max_seq_length: int, tokenizer: FullTokenizer
+    examples: Sequence[ChoiceExample],
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
 ) -> EncodedChoices:
     """Tokenizes every pair of context and choice and cuts it to `max_seq_length` tokens.
 
@@ -130,9 +145,10 @@ def _read_swag(rows: Iterator[Row], path: str, guid: str, labelled: bool) -> lis
     header = next(rows, None)
     names = header.fields if header else []
     required = (*_SWAG_TEXTS, "label") if labelled else _SWAG_TEXTS
-    _check_swag_header(path, [fold_name(name) for name in names], required)
-    decided = decide_columns(path, names, [Role(name, (name,)) for name in required])
-    columns = [decided.role_columns[name][0] for name in required]
+    folded_names = [fold_name(name) for name in names]
+    _check_swag_header(path, folded_names, required)
+    roles = [Role(name, (name,)) for name in required]
+    decided = decide_columns(path, names, roles)
     examples = []
     for number, row in enumerate(rows, start=1):
         if len(row.fields) != len(names):
@@ -140,11 +156,22 @@ def _read_swag(rows: Iterator[Row], path: str, guid: str, labelled: bool) -> lis
                 f"has {len(row.fields)} columns and the header {len(names)}; complete the row, and "
                 "put texts with commas into quotes"
             )
-        texts = dict(zip(required, (row.fields[column] for column in columns), strict=True))
-        context, start, *endings = (parse_text(row, texts[name], name) for name in _SWAG_TEXTS)
-        choices = tuple(f"{start} {ending}" for ending in endings)
-        label = _label(row, parse_label(row, texts["label"])) if labelled else None
-        examples.append(ChoiceExample(f"{guid}-{number}", context, choices, label))
+        fields = {}
+        for name in required:
+            column = decided.role_columns[name][0]
+            fields[name] = row.fields[column]
+        texts = [parse_text(row, fields[name], name) for name in _SWAG_TEXTS]
+        context, start, *endings = texts
+        label = None
+        if labelled:
+            label = _label(row, parse_label(row, fields["label"]))
+        example = ChoiceExample(
+            guid=f"{guid}-{number}",
+            context=context,
+            choices=tuple(f"{start} {ending}" for ending in endings),
+            label=label,
+        )
+        examples.append(example)
     return not_empty(examples, path)
 
 
@@ -154,7 +181,8 @@ def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExampl
     """
     rows = list(read_tsv(path))
     names = _CODAH_COLUMNS
-    if not labelled and rows and len(rows[0].fields) == len(names) - 1:
+    num_fields = len(rows[0].fields) if rows else 0
+    if not labelled and num_fields == len(names) - 1:
         names = names[:-1]
     examples = []
     for row in rows:
@@ -169,8 +197,13 @@ def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExampl
                 "endings"
             )
         _, context, *choices = row.fields[: 2 + NUM_CHOICES]
-        label = _label(row, row.fields[-1]) if labelled else None
-        examples.append(ChoiceExample(f"{guid}-{row.line - 1}", context, tuple(choices), label))
+        example = ChoiceExample(
+            guid=f"{guid}-{row.line - 1}",
+            context=context,
+            choices=tuple(choices),
+            label=_label(row, row.fields[-1]) if labelled else None,
+        )
+        examples.append(example)
     return not_empty(examples, path)
 
 
@@ -182,7 +215,10 @@ SWAG = ChoiceFiles(
     },
     read_swag,
 )
-CODAH = ChoiceFiles({name: [f"{name}.tsv"] for name in _STEMS}, read_codah)
+CODAH = ChoiceFiles(
+    {name: [f"{name}.tsv"] for name in _STEMS},
+    read_codah,
+)
 TASKS = {"swag": SWAG, "codah": CODAH}  # by name
 
 
@@ -192,10 +228,10 @@ def _check_swag_header(path: str, names: Sequence[str], required: Sequence[str])
         raise InputError(
             f"{path}: has no column {', '.join(missing)}; its first row must name SWAG's columns"
         )
-    repeated = sorted({name for name in names if name and names.count(name) > 1})
+    repeated = {name for name in names if name and names.count(name) > 1}
     if repeated:
         raise InputError(
-            f"{path}: names the column {', '.join(repeated)} twice; name each column once"
+            f"{path}: names the column {', '.join(sorted(repeated))} twice; name each column once"
         )
     others = [name for name in names if _is_ending(name) and name not in required]
     if others:

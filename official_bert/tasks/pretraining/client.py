@@ -25,7 +25,8 @@ from official_bert.tokenization import FullTokenizer
 
 MASK = "[MASK]"
 TOP_K = 10  # words for each [MASK]
-MASK_SIGNATURE, TEXT_MASK_SIGNATURE = "serving_masked", "serving_fill_mask"
+MASK_SIGNATURE = "serving_masked"
+TEXT_MASK_SIGNATURE = "serving_fill_mask"
 
 
 class PretrainingClient(TextClient):
@@ -79,19 +80,20 @@ class PretrainingClient(TextClient):
         Each word is a dict with `score`, its probability, `token`, and `sequence`, the text with
         the token in the place of [MASK].
         """
-        if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= TOP_K:
+        is_whole = isinstance(top_k, int) and not isinstance(top_k, bool)
+        if not is_whole or not 1 <= top_k <= TOP_K:
             raise InputError(f"top_k: must be a whole number from 1 to {TOP_K}, got {top_k!r}")
         if "masks" not in answer:
             raise InputError(f"the text has no {MASK} to fill; write it in the place of a word")
         results = []
         for number, mask in enumerate(answer["masks"]):
-            words = zip(mask["tokens"][:top_k], mask["probabilities"][:top_k], strict=True)
-            results.append(
-                [
-                    {"score": score, "token": token, "sequence": _filled_text(texts, number, token)}
-                    for token, score in words
-                ]
-            )
+            tokens = mask["tokens"][:top_k]
+            scores = mask["probabilities"][:top_k]
+            words = []
+            for token, score in zip(tokens, scores, strict=True):
+                sequence = _filled_text(texts, number, token)
+                words.append({"score": score, "token": token, "sequence": sequence})
+            results.append(words)
         return results[0] if len(results) == 1 else results
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
@@ -100,18 +102,22 @@ class PretrainingClient(TextClient):
 
         The answer for another text is `pooled_output`, or `tokens` and `sequence_output`.
         """
-        has_masks = [any(MASK in text for text in texts) for texts in requests]
-        fill, encode = (
-            (self._filled_in_graph, self._encoded_in_graph)
-            if self.model.reads_text
-            else (self._filled, self._encoded)
-        )
-        results = {}
-        for needs_mask, answers in ((True, fill), (False, encode)):
-            rows = [row for row, has in enumerate(has_masks) if has is needs_mask]
-            if rows:
-                results |= zip(rows, answers([requests[row] for row in rows]), strict=True)
-        return [results[row] for row in range(len(requests))]
+        if self.model.reads_text:
+            fill = self._filled_in_graph
+            encode = self._encoded_in_graph
+        else:
+            fill = self._filled
+            encode = self._encoded
+        with_mask = [texts for texts in requests if _has_mask(texts)]
+        without_mask = [texts for texts in requests if not _has_mask(texts)]
+        filled = iter(fill(with_mask) if with_mask else [])
+        encoded = iter(encode(without_mask) if without_mask else [])
+        # Return the answers in the order of the requests.
+        answers = []
+        for texts in requests:
+            results = filled if _has_mask(texts) else encoded
+            answers.append(next(results))
+        return answers
 
     def _filled(self, requests: Sequence[Texts]) -> list[dict]:
         inputs = [self._encode(texts) for texts in requests]
@@ -122,19 +128,18 @@ class PretrainingClient(TextClient):
         encoded = _MaskedInputs(ModelInputs(inputs), RaggedRows(positions))
         rows = split_rows(self.model.run(encoded, MASK_SIGNATURE))
         return [
-            {
-                "masks": [
-                    _mask(position, row, number) for number, position in enumerate(mask_positions)
-                ]
-            }
-            for mask_positions, row in zip(positions, rows, strict=True)
+            _list_masks(row, mask_positions)
+            for row, mask_positions in zip(rows, positions, strict=True)
         ]
 
     def _filled_in_graph(self, requests: Sequence[Texts]) -> list[dict]:
-        return [
-            {"masks": [_mask(row["positions"][k], row, k) for k in range(row["num_masks"])]}
-            for row in self.model.run_texts(self.texts_by_input(requests), TEXT_MASK_SIGNATURE)
-        ]
+        strings = self.texts_by_input(requests)
+        rows = self.model.run_texts(strings, TEXT_MASK_SIGNATURE)
+        answers = []
+        for row in rows:
+            positions = row["positions"][: row["num_masks"]]
+            answers.append(_list_masks(row, positions))
+        return answers
 
     def _encoded(self, requests: Sequence[Texts]) -> list[dict]:
         inputs = [self._encode(texts) for texts in requests]
@@ -145,10 +150,11 @@ class PretrainingClient(TextClient):
         ]
 
     def _encoded_in_graph(self, requests: Sequence[Texts]) -> list[dict]:
-        rows = self.model.run_texts(self.texts_by_input(requests))
-        return [
-            self._text(row, [token.decode() for token in row["tokens"] if token]) for row in rows
-        ]
+        answers = []
+        for row in self.model.run_texts(self.texts_by_input(requests)):
+            tokens = [token.decode() for token in row["tokens"] if token]
+            answers.append(self._text(row, tokens))
+        return answers
 
     def _text(self, row: Row, tokens: Sequence[str]) -> dict:
         if self._answer_name == POOLED:
@@ -160,7 +166,19 @@ class PretrainingClient(TextClient):
 def _filled_text(texts: Texts, number: int, token: str) -> str:
     """Returns the texts, joined, with a token in the place of one [MASK], counted from 0."""
     parts = " ".join(texts).split(MASK)
-    return MASK.join(parts[: number + 1]) + token + MASK.join(parts[number + 1 :])
+    before = MASK.join(parts[: number + 1])
+    after = MASK.join(parts[number + 1 :])
+    return before + token + after
+
+
+def _has_mask(texts: Texts) -> bool:
+    return any(MASK in text for text in texts)
+
+
+def _list_masks(row: Row, positions: Sequence[int]) -> dict:
+    """Returns the answer to a text with [MASK] at some positions."""
+    masks = [_mask(position, row, number) for number, position in enumerate(positions)]
+    return {"masks": masks}
 
 
 def _mask(position: int, row: Row, number: int) -> dict:
@@ -196,11 +214,16 @@ class _MaskTokenizer:
     """A FullTokenizer that keeps [MASK] as one token if the vocabulary contains it."""
 
     def __init__(self, tokenizer: FullTokenizer):
-        self._tokenizer, self.vocab = tokenizer, tokenizer.vocab
+        self._tokenizer = tokenizer
+        self.vocab = tokenizer.vocab
         self.mask_id = tokenizer.vocab.get(MASK)
 
     def encode(self, text: str) -> list[int]:
         if self.mask_id is None:
             return self._tokenizer.encode(text)
-        first, *others = (self._tokenizer.encode(part) for part in text.split(MASK))
-        return first + [piece for part in others for piece in (self.mask_id, *part)]
+        first, *others = text.split(MASK)
+        ids = list(self._tokenizer.encode(first))
+        for part in others:
+            ids.append(self.mask_id)
+            ids += self._tokenizer.encode(part)
+        return ids

@@ -85,14 +85,18 @@ class PretrainingObjective(_Metrics):
     tensorboard_only = ("masked_lm_loss", "masked_lm_perplexity", "next_sentence_loss")
 
     def __init__(
-        self, pretrainer: BertPretrainer, batch_size: int, use_next_sentence_loss: bool = True
+        self,
+        pretrainer: BertPretrainer,
+        batch_size: int,
+        use_next_sentence_loss: bool = True,
     ):
         """Wraps a model.
 
         Without `use_next_sentence_loss` (section 5.1, "No NSP") the weights of the pooler and of
         the head stay as they are, and the metrics of next sentences only say how these guess.
         """
-        self.pretrainer, self.batch_size = pretrainer, batch_size
+        self.pretrainer = pretrainer
+        self.batch_size = batch_size
         self.use_next_sentence_loss = use_next_sentence_loss
 
     def totals(self, features: dict) -> dict:
@@ -113,8 +117,9 @@ class PretrainingObjective(_Metrics):
     def _compute_loss(self, out: PretrainingOutput, features: dict, totals: dict) -> tuple:
         words, next_sentences = self._labels(features)
         scores = self._score_words(out, features, words)
-        next_losses = cross_entropy(out.next_sentence_logits, next_sentences)
-        weights = ops.reshape(masked_lm_weights(features), (-1,))
+        next_logits = out.next_sentence_logits
+        next_losses = cross_entropy(next_logits, next_sentences)
+        weights = _flatten(masked_lm_weights(features))
         loss = masked_lm_loss(scores.losses, weights, totals["masked_lm_weight"])
         if self.use_next_sentence_loss:
             loss += next_sentence_loss(next_losses, self.batch_size)
@@ -124,11 +129,14 @@ class PretrainingObjective(_Metrics):
             "masked_lm_correct": ops.sum(scores.is_correct * weights),
             "masked_lm_weight": ops.sum(weights),
             "next_sentence_loss": ops.sum(next_losses),
-            "next_sentence_correct": ops.sum(is_correct(out.next_sentence_logits, next_sentences)),
+            "next_sentence_correct": ops.sum(is_correct(next_logits, next_sentences)),
         }
 
     def _score_words(
-        self, out: PretrainingOutput, features: dict, words: Tensor
+        self,
+        out: PretrainingOutput,
+        features: dict,
+        words: Tensor,
     ) -> vocabulary_loss.WordScores:
         """Scores the masked words, int32[B*P], without the logits where that is faster."""
         return score_words(self.pretrainer, out, features[MASKED_LM_POSITIONS], words)
@@ -140,7 +148,7 @@ class PretrainingObjective(_Metrics):
         vocab_size = self.pretrainer.config.vocab_size
         words = checked_ids("masked_lm_ids", features["masked_lm_ids"], vocab_size, "vocab_size")
         labels = checked_ids("next_sentence_labels", features["next_sentence_labels"], 2, "classes")
-        return ops.reshape(words, (-1,)), ops.reshape(labels, (-1,))
+        return _flatten(words), _flatten(labels)
 
     def _loss(self, means: dict[str, float]) -> float:
         return means["masked_lm_loss"] + (
@@ -163,7 +171,10 @@ def masked_lm_weights(features: dict) -> Tensor:
 
 
 def score_words(
-    pretrainer: BertPretrainer, out: PretrainingOutput, positions: Tensor, words: Tensor
+    pretrainer: BertPretrainer,
+    out: PretrainingOutput,
+    positions: Tensor,
+    words: Tensor,
 ) -> vocabulary_loss.WordScores:
     """Scores words by blocks of the vocabulary on CPUs, elsewhere by their logits.
 
@@ -179,14 +190,20 @@ def score_words(
     if pretrainer.use_one_hot_embeddings or not vocabulary_loss.is_available():
         return score_logits(out.masked_lm_logits, words)
     head = pretrainer.cls.predictions
-    x = head.transform_outputs(out.encoded.sequence_output, positions)
-    table = pretrainer.bert.embedding_table
-    return vocabulary_loss.score_words(x, table, head.output_bias, words)
+    return vocabulary_loss.score_words(
+        head.transform_outputs(out.encoded.sequence_output, positions),
+        pretrainer.bert.embedding_table,
+        head.output_bias,
+        words,
+    )
 
 
 def score_logits(logits: Tensor, labels: Tensor) -> vocabulary_loss.WordScores:
     """Scores labels, int32[N], by logits, float32[N, V]."""
-    return vocabulary_loss.WordScores(cross_entropy(logits, labels), is_correct(logits, labels))
+    return vocabulary_loss.WordScores(
+        losses=cross_entropy(logits, labels),
+        is_correct=is_correct(logits, labels),
+    )
 
 
 def is_correct(logits: Tensor, labels: Tensor) -> Tensor:
@@ -200,8 +217,9 @@ def is_correct(logits: Tensor, labels: Tensor) -> Tensor:
         float32[N], 1.0 where no class has a higher logit than the label, else 0.0.
     """
     # Keras' argmax takes a tenth of a small model's step. The loss needs the maximum anyway.
-    at_label = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
-    return ops.cast(at_label >= ops.max(logits, axis=-1), "float32")
+    at_label = ops.take_along_axis(logits, labels[:, None], axis=-1)
+    largest = ops.max(logits, axis=-1)
+    return ops.cast(at_label[:, 0] >= largest, "float32")
 
 
 class LeftToRightObjective(_Metrics):
@@ -214,7 +232,8 @@ class LeftToRightObjective(_Metrics):
 
     def __init__(self, pretrainer: BertPretrainer, batch_size: int):
         """Wraps a model whose attention goes from left to right; its masked LM head predicts."""
-        self.pretrainer, self.batch_size = pretrainer, batch_size
+        self.pretrainer = pretrainer
+        self.batch_size = batch_size
 
     def totals(self, features: dict) -> dict:
         """Returns the number of the predicted tokens, the denominator of the loss."""
@@ -226,17 +245,15 @@ class LeftToRightObjective(_Metrics):
         """
         ids = unmasked_ids(features, self.pretrainer.config.vocab_size)  # [B, S]
         batch, length = ops.shape(ids)
-        inputs = {name: features[name] for name in ENCODER_INPUTS} | {"input_ids": ids}
-        inputs[MASKED_LM_POSITIONS] = ops.broadcast_to(
-            ops.arange(length - 1, dtype="int32"), (batch, length - 1)
-        )
+        positions = ops.arange(length - 1, dtype="int32")
+        positions = ops.broadcast_to(positions, (batch, length - 1))
+        inputs = {name: features[name] for name in ENCODER_INPUTS}
+        inputs["input_ids"] = ids
+        inputs[MASKED_LM_POSITIONS] = positions
         out = self.pretrainer(inputs, training=dropout_seed is not None, dropout_seed=dropout_seed)
-        # [B*(S-1)].
-        words, weights = (
-            ops.reshape(ids[:, 1:], (-1,)),
-            ops.reshape(_token_weights(features), (-1,)),
-        )
-        scores = score_words(self.pretrainer, out, inputs[MASKED_LM_POSITIONS], words)
+        words = _flatten(ids[:, 1:])
+        weights = _flatten(_token_weights(features))
+        scores = score_words(self.pretrainer, out, positions, words)
         loss = masked_lm_loss(scores.losses, weights, totals["next_token_weight"])
         return loss, {
             "loss": loss,
@@ -275,13 +292,20 @@ def unmasked_ids(features: dict, vocab_size: int) -> Tensor:
     words = checked_ids("masked_lm_ids", features["masked_lm_ids"], vocab_size, "vocab_size")
     # Padding predicts nothing: it puts back what is in its place.
     there = ops.take_along_axis(ids, positions, axis=1)
-    words = ops.where(ops.convert_to_tensor(features["masked_lm_weights"]) > 0, words, there)
-    rows = ops.broadcast_to(
-        ops.arange(ops.shape(ids)[0], dtype="int32")[:, None], ops.shape(positions)
-    )
-    return ops.scatter_update(ids, ops.stack([rows, positions], axis=-1), words)
+    weights = ops.convert_to_tensor(features["masked_lm_weights"])
+    words = ops.where(weights > 0, words, there)
+    batch = ops.shape(ids)[0]
+    rows = ops.arange(batch, dtype="int32")
+    rows = ops.broadcast_to(rows[:, None], ops.shape(positions))
+    indices = ops.stack([rows, positions], axis=-1)
+    return ops.scatter_update(ids, indices, words)
 
 
 def _token_weights(features: dict):
     """Float32[B, S-1], 1.0 where the next position holds a token and 0.0 where it holds padding."""
-    return ops.cast(ops.convert_to_tensor(features["input_mask"])[:, 1:], "float32")
+    mask = ops.convert_to_tensor(features["input_mask"])
+    return ops.cast(mask[:, 1:], "float32")
+
+
+def _flatten(values: Tensor) -> Tensor:
+    return ops.reshape(values, (-1,))

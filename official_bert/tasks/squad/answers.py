@@ -55,16 +55,24 @@ class FinalText:
 
     def __init__(self, do_lower_case: bool, strip_accents: bool | None, verbose_logging: bool):
         tokenize = BasicTokenizer(do_lower_case, strip_accents).tokenize
-        self._spaced = functools.lru_cache(_CACHED_WORDS)(lambda word: " ".join(tokenize(word)))
+
+        @functools.lru_cache(_CACHED_WORDS)
+        def separate_tokens(word: str) -> str:
+            return " ".join(tokenize(word))
+
+        self._separate_tokens = separate_tokens
         self._log = logging.info if verbose_logging else lambda *message: None
 
     def __call__(self, pred_text: str, orig_text: str) -> str:
-        tok_text = " ".join(filter(None, map(self._spaced, orig_text.split(" "))))
+        words = map(self._separate_tokens, orig_text.split(" "))
+        tok_text = " ".join(filter(None, words))
         start = tok_text.find(pred_text)
         if start < 0:
             self._log("'%s' does not occur in the words '%s'", pred_text, orig_text)
             return orig_text
-        if len(orig_text) - orig_text.count(" ") != len(tok_text) - tok_text.count(" "):
+        orig_length = len(orig_text) - orig_text.count(" ")
+        tok_length = len(tok_text) - tok_text.count(" ")
+        if orig_length != tok_length:
             self._log(
                 "Normalization changed the number of characters: '%s' became '%s'",
                 orig_text,
@@ -77,7 +85,8 @@ class FinalText:
             return orig_text
         # Both texts have the same characters apart from spaces, so counting characters before the
         # match aligns them.
-        first, last = (_unspaced(orig_text, at - tok_text.count(" ", 0, at)) for at in (start, end))
+        first = _unspaced(orig_text, start - tok_text.count(" ", 0, start))
+        last = _unspaced(orig_text, end - tok_text.count(" ", 0, end))
         return orig_text[first : last + 1]
 
 
@@ -130,10 +139,15 @@ class Ranking(NamedTuple):
         """Returns the entries as in `Candidates`, with the softmax of their scores, keys in the
         original's order.
         """
-        shares = softmax([entry.start_logit + entry.end_logit for entry in self.entries])
+        scores = [entry.start_logit + entry.end_logit for entry in self.entries]
         return [
-            {"text": text, "probability": share, "start_logit": start_logit, "end_logit": end_logit}
-            for (text, start_logit, end_logit, _), share in zip(self.entries, shares, strict=True)
+            {
+                "text": entry.text,
+                "probability": share,
+                "start_logit": entry.start_logit,
+                "end_logit": entry.end_logit,
+            }
+            for entry, share in zip(self.entries, softmax(scores), strict=True)
         ]
 
 
@@ -253,13 +267,12 @@ def write_logits(
     """Writes a file of logits for ensembles, with the inputs and settings that they were made
     from.
     """
-    unique_ids, start_logits, end_logits = zip(*results, strict=True) if results else ((), (), ())
     buffer = io.BytesIO()
     np.savez(
         buffer,
-        unique_ids=np.array(unique_ids, np.int64),
-        start_logits=np.array(start_logits, np.float32),
-        end_logits=np.array(end_logits, np.float32),
+        unique_ids=np.array([result.unique_id for result in results], np.int64),
+        start_logits=np.array([result.start_logits for result in results], np.float32),
+        end_logits=np.array([result.end_logits for result in results], np.float32),
         made_from=np.array(json.dumps(dict(source_record))),
     )
     with writing.replacing(path, "wb") as file:
@@ -271,7 +284,8 @@ def read_logits(path: str, source_record: Mapping[str, object]) -> list[RawResul
     remedy = "predict again in its folder"
     arrays = read_npz(path, (*_LOGIT_ARRAYS, "made_from"), remedy)
     try:
-        written_for = check_object(reading.parse_json(str(arrays["made_from"])), "made_from")
+        record_text = str(arrays["made_from"])
+        written_for = check_object(reading.parse_json(record_text), "made_from")
         columns = [arrays[name] for name in _LOGIT_ARRAYS]
         if not all(np.isfinite(column).all() for column in columns):
             raise ValueError("it holds values that are not finite")
@@ -329,27 +343,30 @@ class _Span(NamedTuple):
 
 def _window(feature: InputFeatures, results: Mapping[int, RawResult], qas_id: str) -> _Window:
     result = results[feature.unique_id]
-    window = _Window(
-        feature, np.asarray(result.start_logits, float), np.asarray(result.end_logits, float)
-    )
-    if not (np.isfinite(window.start_logits).all() and np.isfinite(window.end_logits).all()):
+    start_logits = np.asarray(result.start_logits, float)
+    end_logits = np.asarray(result.end_logits, float)
+    is_finite = np.isfinite(start_logits).all() and np.isfinite(end_logits).all()
+    if not is_finite:
         raise InputError(
             f"question {qas_id}: the model gives logits that are no finite numbers; its checkpoint "
             "is corrupt, or its training diverged"
         )
-    return window
+    return _Window(feature, start_logits, end_logits)
 
 
 def _null_span(windows: Sequence[_Window]) -> _Span:
     """Returns "no answer" in the window that gives it the lowest score; the first of equal
     windows.
     """
-    nulls = (
-        _Span(number, 0, 0, float(window.start_logits[0]), float(window.end_logits[0]))
-        for number, window in enumerate(windows)
-    )
+    nulls = []
+    for number, window in enumerate(windows):
+        start_logit = float(window.start_logits[0])
+        end_logit = float(window.end_logits[0])
+        nulls.append(_Span(number, 0, 0, start_logit, end_logit))
     return min(
-        nulls, key=lambda null: null.start_logit + null.end_logit, default=_Span(0, 0, 0, 0.0, 0.0)
+        nulls,
+        key=lambda null: null.start_logit + null.end_logit,
+        default=_Span(0, 0, 0, 0.0, 0.0),
     )
 
 
@@ -381,8 +398,10 @@ def _spans(number: int, window: _Window, rules: SquadRules) -> tuple[np.ndarray,
     starts = _best_positions(window.start_logits, rules.n_best_size, is_start)
     ends = _best_positions(window.end_logits, rules.n_best_size, is_document)
     num_tokens = ends - starts[:, None] + 1  # [starts, ends]
-    rows, columns = np.nonzero((num_tokens >= 1) & (num_tokens <= rules.max_answer_length))
-    starts, ends = starts[rows], ends[columns]
+    is_span = (num_tokens >= 1) & (num_tokens <= rules.max_answer_length)
+    rows, columns = np.nonzero(is_span)
+    starts = starts[rows]
+    ends = ends[columns]
     return (
         np.full(len(starts), number),
         starts,
@@ -409,14 +428,16 @@ def _nbest(
     final_text: FinalText,
 ) -> list[Entry]:
     """Returns the first candidates with different texts; the text of "no answer" is ""."""
-    entries, seen = [], set()
+    entries = []
+    seen = set()
     for span in spans:
         if len(entries) >= n_best_size:
             break
         text, words = "", None
         if span.start > 0:
             feature = windows[span.window].feature
-            words = feature.token_to_orig_map[span.start], feature.token_to_orig_map[span.end]
+            word_map = feature.token_to_orig_map
+            words = word_map[span.start], word_map[span.end]
             text = _text(span, feature, example, words, final_text)
             if text in seen:
                 continue
@@ -433,9 +454,11 @@ def _text(
     final_text: FinalText,
 ) -> str:
     pieces = " ".join(feature.tokens[span.start : span.end + 1])
-    pred_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
+    whole_words = pieces.replace(" ##", "").replace("##", "")
+    pred_text = " ".join(whole_words.split())
     first, last = words
-    return final_text(pred_text, " ".join(example.doc_tokens[first : last + 1]))
+    orig_text = " ".join(example.doc_tokens[first : last + 1])
+    return final_text(pred_text, orig_text)
 
 
 def _null_odds(null: _Span, entries: Sequence[Entry]) -> float:

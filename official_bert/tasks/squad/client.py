@@ -35,7 +35,8 @@ class SquadClient(TextClient):
 
     def is_cut(self, texts: Texts) -> bool:
         """Tells whether the question is cut; a context is read in windows, as a whole."""
-        return len(self.model.tokenizer.encode(texts[0])) > self._rules.max_query_length
+        question_ids = self.model.tokenizer.encode(texts[0])
+        return len(question_ids) > self._rules.max_query_length
 
     def postprocess(self, texts: Texts, answer: dict) -> dict:
         """Returns `answer`, `start`, `end`, and `score`: the probability, or from an export of text
@@ -47,11 +48,21 @@ class SquadClient(TextClient):
         """
         if answer["start"] is None and not self._rules.version_2_with_negative:
             if not self.model.reads_text:
-                (answer,) = self._answers([texts], self._rules.with_all_positions())
+                rules = self._rules.with_all_positions()
+                (answer,) = self._answers([texts], rules)
             if answer["start"] is None:
-                return {"answer": "", "start": None, "end": None, "score": 0.0}
-        brief = {name: answer[name] for name in ("answer", "start", "end")}
-        return brief | {"score": answer.get("probability", answer["score"])}
+                return {
+                    "answer": "",
+                    "start": None,
+                    "end": None,
+                    "score": 0.0,
+                }
+        return {
+            "answer": answer["answer"],
+            "start": answer["start"],
+            "end": answer["end"],
+            "score": answer.get("probability", answer["score"]),
+        }
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns `answer`, `start`, `end`, `score`, `probability` and, with version 2,
@@ -67,35 +78,54 @@ class SquadClient(TextClient):
 
     def _answers(self, requests: Sequence[Texts], rules: SquadRules) -> list[dict]:
         """Returns the answers by an export of tensors, from the spans that the rules consider."""
-        matches = [list(find_words(context)) for _, context in requests]
-        examples = [
-            SquadExample(str(number), question, [match.group() for match in words])
-            for number, ((question, _), words) in enumerate(zip(requests, matches, strict=True))
-        ]
-        encoded = encode_questions(examples, self.model.tokenizer, self._rules, num_logged=0)
-        is_padded = not self._rules.length_aware_batches
-        outputs = self.model.run(encoded, pads_to_longest=not is_padded) if encoded.windows else {}
-        if not is_padded:
-            outputs = {
-                name: np.where(
-                    np.arange(logits.shape[1]) < encoded.lengths[:, None], logits, NO_POSITION
-                )
-                for name, logits in outputs.items()
-            }
+        examples = []
+        word_starts = []
+        for number, (question, context) in enumerate(requests):
+            matches = list(find_words(context))
+            words = [match.group() for match in matches]
+            examples.append(SquadExample(str(number), question, words))
+            word_starts.append([match.start() for match in matches])
+        encoded = encode_questions(
+            examples,
+            self.model.tokenizer,
+            self._rules,
+            num_logged=0,
+        )
+        pads_to_longest = self._rules.length_aware_batches
+        outputs = {}
+        if encoded.windows:
+            outputs = self.model.run(encoded, pads_to_longest=pads_to_longest)
+        if pads_to_longest:
+            ends = encoded.lengths[:, None]
+            for name, logits in outputs.items():
+                is_token = np.arange(logits.shape[1]) < ends
+                outputs[name] = np.where(is_token, logits, NO_POSITION)
         results = raw_results(encoded.windows, outputs)
         rankings = rank_answers(examples, encoded.windows, results, rules)
         return [
-            self._make_answer(ranking, [match.start() for match in words], example.doc_tokens)
-            for ranking, words, example in zip(rankings, matches, examples, strict=True)
+            self._make_answer(ranking, starts, example.doc_tokens)
+            for ranking, starts, example in zip(rankings, word_starts, examples, strict=True)
         ]
 
-    def _make_answer(self, ranking: Ranking, word_starts: list[int], doc_tokens: list[str]) -> dict:
+    def _make_answer(
+        self,
+        ranking: Ranking,
+        word_starts: list[int],
+        doc_tokens: list[str],
+    ) -> dict:
         if not self._rules.version_2_with_negative:
-            ranking = ranking._replace(entries=ranking.entries[: self._rules.n_best_size])
-        nbest, odds = ranking.nbest(), ranking.null_odds
-        null_odds = {} if odds is None else {"": odds}
-        text = choose_answers({"": nbest}, null_odds, self._rules.null_score_diff_threshold)[""]
-        number = [entry.text for entry in ranking.entries].index(text)
+            entries = ranking.entries[: self._rules.n_best_size]
+            ranking = ranking._replace(entries=entries)
+        nbest = ranking.nbest()
+        odds = ranking.null_odds
+        texts = choose_answers(
+            nbest={"": nbest},
+            null_odds={} if odds is None else {"": odds},
+            null_score_diff_threshold=self._rules.null_score_diff_threshold,
+        )
+        text = texts[""]
+        entry_texts = [entry.text for entry in ranking.entries]
+        number = entry_texts.index(text)
         entry = ranking.entries[number]
         start = end = None
         if entry.words and text:
@@ -107,7 +137,9 @@ class SquadClient(TextClient):
             "score": entry.start_logit + entry.end_logit,
             "probability": nbest[number]["probability"],
         }
-        return answer if odds is None else answer | {"null_odds": odds}
+        if odds is not None:
+            answer["null_odds"] = odds
+        return answer
 
     def answer(self, row: Row) -> dict:
         is_cut = row["start"] >= 0
@@ -117,20 +149,28 @@ class SquadClient(TextClient):
             "end": int(row["end"]) if is_cut else None,
             "score": float(row["score"]),
         }
-        return answer | {"null_odds": float(row["null_odds"])} if "null_odds" in row else answer
+        if "null_odds" in row:
+            answer["null_odds"] = float(row["null_odds"])
+        return answer
 
 
 def _offsets(
-    text: str, words: tuple[int, int], word_starts: Sequence[int], doc_tokens: Sequence[str]
+    text: str,
+    words: tuple[int, int],
+    word_starts: Sequence[int],
+    doc_tokens: Sequence[str],
 ) -> tuple[int, int]:
     """Returns the offsets of an answer in its context, whose words may be separated by any white
     space.
     """
-    joined = " ".join(doc_tokens[words[0] : words[1] + 1])
+    first_word, last_word = words
+    joined = " ".join(doc_tokens[first_word : last_word + 1])
 
     def find_offset(index: int) -> int:
-        word = words[0] + joined.count(" ", 0, index)
-        return word_starts[word] + index - (joined.rfind(" ", 0, index) + 1)
+        word = first_word + joined.count(" ", 0, index)
+        word_index = joined.rfind(" ", 0, index) + 1
+        return word_starts[word] + index - word_index
 
     first = joined.index(text)
-    return find_offset(first), find_offset(first + len(text) - 1) + 1
+    last = first + len(text) - 1
+    return find_offset(first), find_offset(last) + 1

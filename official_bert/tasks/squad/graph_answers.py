@@ -3,7 +3,7 @@ choose.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -44,82 +44,119 @@ def answer_questions(
     the context is "", or "empty" in version 1, and has the offsets -1.
     """
     pieces = reader.tokenizer.pieces(contexts)
-    ids = reader.tokenizer.encode(questions)
-    windows = reader.document_windows(ids, pieces.ids, rules.doc_stride, rules.max_query_length)
+    windows = reader.document_windows(
+        questions=reader.tokenizer.encode(questions),
+        documents=pieces.ids,
+        doc_stride=rules.doc_stride,
+        max_query_length=rules.max_query_length,
+    )
     if not rules.length_aware_batches:
-        windows = _padded(windows, reader.max_seq_length)
+        windows = _pad_windows(windows, reader.max_seq_length)
     window_logits = run_in_batches(logits, windows.features, tf.float32)
     if rules.length_aware_batches:
-        window_logits = tf.where(
-            windows.features["input_mask"][..., None] > 0, window_logits, NO_POSITION
-        )
+        is_token = windows.features["input_mask"] > 0
+        window_logits = tf.where(is_token[..., None], window_logits, NO_POSITION)
     # The sums of different spans should not round alike.
     window_logits = tf.cast(window_logits, tf.float64)
+    start_logits = window_logits[..., 0]
+    end_logits = window_logits[..., 1]
     num_questions = tf.shape(questions)[0]
 
     def best_spans(rules: SquadRules) -> _Spans:
-        window_spans = _best_window_spans(
-            windows, window_logits[..., 0], window_logits[..., 1], rules
-        )
+        window_spans = _best_window_spans(windows, start_logits, end_logits, rules)
         return _best_question_spans(window_spans, windows.texts, num_questions)
 
     best = best_spans(rules)
     # Without a span there would be no null odds.
     if rules.version_2_with_negative and rules.n_best_size == 1:
-        columns = zip(best, best_spans(rules.with_all_positions()), strict=True)
+        fallbacks = best_spans(rules.with_all_positions())
+        has_span = best.scores > _NO_SCORE
         best = _Spans(
-            *(tf.where(best.scores > _NO_SCORE, one, fallback) for one, fallback in columns)
+            scores=tf.where(has_span, best.scores, fallbacks.scores),
+            first=tf.where(has_span, best.first, fallbacks.first),
+            last=tf.where(has_span, best.last, fallbacks.last),
         )
-    has_answer, null_scores, null_odds = best.scores > _NO_SCORE, tf.zeros_like(best.scores), {}
-    if rules.version_2_with_negative:
-        null_scores = _null_scores(
-            window_logits[:, 0, 0] + window_logits[:, 0, 1], windows.texts, num_questions
-        )
-        odds = tf.where(has_answer, null_scores - best.scores, CERTAINLY_NO_ANSWER)
-        has_answer &= odds <= rules.null_score_diff_threshold
-        null_odds = {"null_odds": tf.cast(odds, tf.float32)}
-    answers = _cut(best, has_answer, contexts, pieces, "" if null_odds else _NO_CANDIDATE)
-    scores = tf.cast(tf.where(has_answer, best.scores, null_scores), tf.float32)
-    return answers | {"score": scores} | null_odds
+    has_answer = best.scores > _NO_SCORE
+    if not rules.version_2_with_negative:
+        answers = _cut(best, has_answer, contexts, pieces, otherwise=_NO_CANDIDATE)
+        scores = tf.where(has_answer, best.scores, 0.0)
+        return answers | {"score": tf.cast(scores, tf.float32)}
+    null_scores = _null_scores(
+        start_logits[:, 0] + end_logits[:, 0],
+        windows.texts,
+        num_questions,
+    )
+    differences = null_scores - best.scores
+    odds = tf.where(has_answer, differences, CERTAINLY_NO_ANSWER)
+    has_answer &= odds <= rules.null_score_diff_threshold
+    answers = _cut(best, has_answer, contexts, pieces, otherwise="")
+    scores = tf.where(has_answer, best.scores, null_scores)
+    return answers | {
+        "score": tf.cast(scores, tf.float32),
+        "null_odds": tf.cast(odds, tf.float32),
+    }
 
 
-def _padded(windows: Windows, length: int) -> Windows:
-    missing = [[0, 0], [0, length - tf.shape(windows.pieces)[1]]]
+def _pad_windows(windows: Windows, length: int) -> Windows:
+    num_missing = length - tf.shape(windows.pieces)[1]
+    paddings = [[0, 0], [0, num_missing]]
 
-    def padded(values: tf.Tensor, filler: Any):
-        return tf.ensure_shape(tf.pad(values, missing, constant_values=filler), [None, length])
+    def pad(values: tf.Tensor, filler: int | bool) -> tf.Tensor:
+        padded = tf.pad(values, paddings, constant_values=filler)
+        return tf.ensure_shape(padded, [None, length])
 
+    features = {}
+    for name, values in windows.features.items():
+        features[name] = pad(values, 0)
     return windows._replace(
-        features={name: padded(values, 0) for name, values in windows.features.items()},
-        pieces=padded(windows.pieces, -1),
-        has_prediction=padded(windows.has_prediction, False),
+        features=features,
+        pieces=pad(windows.pieces, -1),
+        has_prediction=pad(windows.has_prediction, False),
     )
 
 
 def _best_window_spans(
-    windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, rules: SquadRules
+    windows: Windows,
+    start_logits: tf.Tensor,
+    end_logits: tf.Tensor,
+    rules: SquadRules,
 ) -> _Spans:
     """Finds the best span of each window; the better start, then the better end, decides between
     equal scores.
     """
-    k = tf.minimum(rules.n_best_size, tf.shape(start_logits)[1])
+    length = tf.shape(start_logits)[1]
+    k = tf.minimum(rules.n_best_size, length)
     # [n, k], equal ones in order.
-    starts, ends = (tf.math.top_k(logits, k) for logits in (start_logits, end_logits))
+    starts = tf.math.top_k(start_logits, k)
+    ends = tf.math.top_k(end_logits, k)
     is_start = tf.gather(windows.has_prediction, starts.indices, batch_dims=1)
-    first, last = (tf.gather(windows.pieces, best.indices, batch_dims=1) for best in (starts, ends))
-    num_pieces = last[:, None] - first[..., None] + 1  # [n, starts, ends]
-    is_span = is_start[..., None] & (last >= 0)[:, None]
-    is_span &= (num_pieces >= 1) & (num_pieces <= rules.max_answer_length)
-    scores = tf.where(is_span, starts.values[..., None] + ends.values[:, None], _NO_SCORE)
+    first = tf.gather(windows.pieces, starts.indices, batch_dims=1)
+    last = tf.gather(windows.pieces, ends.indices, batch_dims=1)
+
+    # The pairs of a start and an end, [n, starts, ends].
+    pair_first = first[..., None]
+    pair_last = last[:, None]
+    num_pieces = pair_last - pair_first + 1
+    is_span = is_start[..., None] & (pair_last >= 0)
+    is_span &= num_pieces >= 1
+    is_span &= num_pieces <= rules.max_answer_length
+    sums = starts.values[..., None] + ends.values[:, None]
+    pair_scores = tf.where(is_span, sums, _NO_SCORE)
+
     # The first among equal scores.
-    best = tf.math.top_k(tf.reshape(scores, [tf.shape(scores)[0], k * k]), 1)
-    scores, pairs = best.values[:, 0], best.indices[:, 0]
+    num_windows = tf.shape(first)[0]
+    pair_scores = tf.reshape(pair_scores, [num_windows, k * k])
+    best = tf.math.top_k(pair_scores, 1)
+    scores = best.values[:, 0]
+    pairs = best.indices[:, 0]
     has_span = scores > _NO_SCORE
-    first, last = (
-        tf.where(has_span, tf.gather(positions, rank, batch_dims=1), _NO_OFFSET)
-        for positions, rank in ((first, pairs // k), (last, pairs % k))
+    best_first = tf.gather(first, pairs // k, batch_dims=1)
+    best_last = tf.gather(last, pairs % k, batch_dims=1)
+    return _Spans(
+        scores=scores,
+        first=tf.where(has_span, best_first, _NO_OFFSET),
+        last=tf.where(has_span, best_last, _NO_OFFSET),
     )
-    return _Spans(scores, first, last)
 
 
 def _best_question_spans(spans: _Spans, texts: tf.Tensor, num_questions: tf.Tensor) -> _Spans:
@@ -128,15 +165,21 @@ def _best_question_spans(spans: _Spans, texts: tf.Tensor, num_questions: tf.Tens
     """
     num_windows = tf.size(texts)
     scores = tf.math.unsorted_segment_max(spans.scores, texts, num_questions)
-    is_best = (spans.scores > _NO_SCORE) & (spans.scores == tf.gather(scores, texts))
-    best_windows = tf.where(is_best, tf.range(num_windows), num_windows)
-    rows = tf.math.unsorted_segment_min(best_windows, texts, num_questions)
-    rows = tf.minimum(rows, num_windows)  # behind the last where a question has no span
-    first, last = (
-        tf.gather(tf.concat([pieces, [_NO_OFFSET]], axis=0), rows)
-        for pieces in (spans.first, spans.last)
+    is_best = spans.scores == tf.gather(scores, texts)
+    is_best &= spans.scores > _NO_SCORE
+    rows = tf.math.unsorted_segment_min(
+        data=tf.where(is_best, tf.range(num_windows), num_windows),
+        segment_ids=texts,
+        num_segments=num_questions,
     )
-    return _Spans(scores, first, last)
+    rows = tf.minimum(rows, num_windows)  # behind the last where a question has no span
+    first = tf.concat([spans.first, [_NO_OFFSET]], axis=0)
+    last = tf.concat([spans.last, [_NO_OFFSET]], axis=0)
+    return _Spans(
+        scores=scores,
+        first=tf.gather(first, rows),
+        last=tf.gather(last, rows),
+    )
 
 
 def _null_scores(scores: tf.Tensor, texts: tf.Tensor, num_questions: tf.Tensor) -> tf.Tensor:
@@ -144,24 +187,41 @@ def _null_scores(scores: tf.Tensor, texts: tf.Tensor, num_questions: tf.Tensor) 
     float64[num_questions].
     """
     lowest = tf.math.unsorted_segment_min(scores, texts, num_questions)
-    num_windows = tf.math.unsorted_segment_sum(tf.ones_like(texts), texts, num_questions)
+    num_windows = tf.math.unsorted_segment_sum(
+        data=tf.ones_like(texts),
+        segment_ids=texts,
+        num_segments=num_questions,
+    )
     return tf.where(num_windows > 0, lowest, 0.0)
 
 
 def _cut(
-    spans: _Spans, has_answer: tf.Tensor, contexts: tf.Tensor, pieces: Pieces, otherwise: str
+    spans: _Spans,
+    has_answer: tf.Tensor,
+    contexts: tf.Tensor,
+    pieces: Pieces,
+    otherwise: str,
 ) -> dict[str, tf.Tensor]:
     """Cuts the answers out of their contexts; `has_answer`, bool[batch], tells whether the
     answer is the span.
     """
-    row_starts = tf.cast(pieces.ids.row_starts(), tf.int32)
+    row_starts = pieces.ids.row_starts()
+    row_starts = tf.cast(row_starts, tf.int32)
 
     def look_up(values: tf.RaggedTensor, numbers: tf.Tensor) -> tf.Tensor:
         padded = tf.concat([values.values, [_NO_OFFSET]], axis=0)
-        return tf.gather(padded, tf.where(has_answer, row_starts + numbers, tf.size(padded) - 1))
+        last = tf.size(padded) - 1
+        indices = tf.where(has_answer, row_starts + numbers, last)
+        return tf.gather(padded, indices)
 
-    start, end = look_up(pieces.starts, spans.first), look_up(pieces.ends, spans.last)
-    cut = tf.strings.substr(readable(contexts), tf.maximum(start, 0), end - start, unit="UTF8_CHAR")
+    start = look_up(pieces.starts, spans.first)
+    end = look_up(pieces.ends, spans.last)
+    cut = tf.strings.substr(
+        readable(contexts),
+        pos=tf.maximum(start, 0),
+        len=end - start,
+        unit="UTF8_CHAR",
+    )
     return {
         "answer": tf.where(has_answer, cut, otherwise),
         "start": start,

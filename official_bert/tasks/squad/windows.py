@@ -69,7 +69,8 @@ class PositionMap(Mapping[int, Any]):
         return self.array[index].item()
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(self.first, self.first + len(self.array)))
+        last = self.first + len(self.array)
+        return iter(range(self.first, last))
 
     def __len__(self) -> int:
         return len(self.array)
@@ -133,20 +134,20 @@ def make_windows(
                 "tokens leaves no room for its document; give a larger one, or a smaller "
                 "--max_query_length"
             )
-        head = np.array([cls_id, *tokenizer.convert_tokens_to_ids(query), sep_id], np.int32)
+        query_ids = tokenizer.convert_tokens_to_ids(query)
+        head = np.array([cls_id, *query_ids, sep_id], np.int32)
         answer = _answer_tokens(example, document, tokenizer) if is_training else None
         spans = doc_spans(len(document.tokens), max_tokens, doc_stride)
         owner = max_context_span(spans)
         num_empty += not spans
         for index, (start, length) in enumerate(spans):
             inputs = slice(start, start + length)
-            offset, end = len(head), len(head) + length
+            offset = len(head)
+            end = offset + length
             input_ids = np.zeros(max_seq_length, np.int32)
-            input_ids[:offset], input_ids[offset:end], input_ids[end] = (
-                head,
-                document.ids[inputs],
-                sep_id,
-            )
+            input_ids[:offset] = head
+            input_ids[offset:end] = document.ids[inputs]
+            input_ids[end] = sep_id
             input_mask, segment_ids = np.zeros((2, max_seq_length), np.int8)
             input_mask[: end + 1] = 1
             segment_ids[offset : end + 1] = 1
@@ -187,7 +188,8 @@ def max_context_span(spans: Sequence[tuple[int, int]]) -> np.ndarray:
     best = np.full(num_tokens, -1.0)
     for index, (start, length) in enumerate(spans):
         left = np.arange(length)
-        score = np.minimum(left, left[::-1]) + 0.01 * length
+        right = left[::-1]
+        score = np.minimum(left, right) + 0.01 * length
         window = slice(start, start + length)
         is_better = score > best[window]
         best[window][is_better] = score[is_better]
@@ -209,14 +211,22 @@ class _Document(NamedTuple):
 def _document(
     words: Sequence[str], split_word: Callable[[str], tuple[list[str], list[int]]]
 ) -> _Document:
-    pieces = [split_word(word) for word in words]
-    counts = np.array([len(tokens) for tokens, _ in pieces], int)
-    tokens = list(itertools.chain.from_iterable(tokens for tokens, _ in pieces))
-    ids = np.fromiter(
-        itertools.chain.from_iterable(ids for _, ids in pieces), np.int32, len(tokens)
+    tokens: list[str] = []
+    ids: list[int] = []
+    token_counts: list[int] = []
+    for word in words:
+        word_tokens, word_ids = split_word(word)
+        tokens += word_tokens
+        ids += word_ids
+        token_counts.append(len(word_tokens))
+    counts = np.array(token_counts, int)
+    numbers = np.arange(len(words), dtype=np.int32)
+    return _Document(
+        tokens=tokens,
+        ids=np.array(ids, np.int32),
+        token_words=np.repeat(numbers, counts),
+        word_first_tokens=np.cumsum(counts) - counts,
     )
-    token_words = np.repeat(np.arange(len(words), dtype=np.int32), counts)
-    return _Document(tokens, ids, token_words, np.cumsum(counts) - counts)
 
 
 def _answer_tokens(
@@ -237,7 +247,8 @@ def _answer_tokens(
     start = int(document.word_first_tokens[example.start_position])
     end = len(document.tokens) - 1
     if example.end_position < len(example.doc_tokens) - 1:
-        end = int(document.word_first_tokens[example.end_position + 1]) - 1
+        next_word = example.end_position + 1
+        end = int(document.word_first_tokens[next_word]) - 1
     answer = tokenizer.tokenize(example.orig_answer_text)
     for first in range(start, end - len(answer) + 2):
         last = first + len(answer) - 1
@@ -254,7 +265,8 @@ def _positions(
     """
     if answer is None or answer[0] < start or answer[1] >= start + length:
         return 0, 0
-    return answer[0] - start + offset, answer[1] - start + offset
+    first, last = answer
+    return first - start + offset, last - start + offset
 
 
 def _log(feature: InputFeatures):
@@ -263,12 +275,12 @@ def _log(feature: InputFeatures):
             yield f"{name}: {getattr(feature, name)}"
         yield f"tokens: {' '.join(feature.tokens)}"
         for name in ("token_to_orig_map", "token_is_max_context"):
-            yield (
-                f"{name}: "
-                f"{' '.join(f'{key}:{value}' for key, value in getattr(feature, name).items())}"
-            )
+            position_map = getattr(feature, name)
+            pairs = [f"{key}:{value}" for key, value in position_map.items()]
+            yield f"{name}: {' '.join(pairs)}"
         for name in ("input_ids", "input_mask", "segment_ids"):
-            yield f"{name}: {' '.join(map(str, getattr(feature, name)))}"
+            values = map(str, getattr(feature, name))
+            yield f"{name}: {' '.join(values)}"
         start = feature.start_position
         end = feature.end_position
         if start is None or end is None:
@@ -278,7 +290,8 @@ def _log(feature: InputFeatures):
             return
         yield f"start_position: {start}"
         yield f"end_position: {end}"
-        yield f"answer: {' '.join(feature.tokens[start : end + 1])}"
+        tokens = feature.tokens[start : end + 1]
+        yield f"answer: {' '.join(tokens)}"
 
     log_example(feature.tokens, feature.unique_id == FIRST_UNIQUE_ID, details)
 
@@ -317,13 +330,13 @@ class EncodedWindows:
         """Returns encoder features, int32[b, length], and in training `start_positions` and
         `end_positions`.
         """
-        columns, ends = np.arange(length), self.lengths[rows, None]
+        columns = np.arange(length)
+        is_token = columns < self.lengths[rows, None]
+        is_document = is_token & (columns >= self.offsets[rows, None])
         batch = {
             "input_ids": self.input_ids[rows, :length],
-            "input_mask": (columns < ends).astype(np.int32),
-            "segment_ids": ((columns >= self.offsets[rows, None]) & (columns < ends)).astype(
-                np.int32
-            ),
+            "input_mask": is_token.astype(np.int32),
+            "segment_ids": is_document.astype(np.int32),
         }
         if self.positions is not None:
             batch["start_positions"], batch["end_positions"] = self.positions[rows].T
@@ -331,12 +344,13 @@ class EncodedWindows:
 
     def record(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Returns the features of some windows in the form of the original's record files."""
-        features = {"unique_ids": FIRST_UNIQUE_ID + rows} | self.features(rows, length)
-        return (
-            features
-            if self.is_impossible is None
-            else features | {"is_impossible": self.is_impossible[rows]}
-        )
+        record = {
+            "unique_ids": FIRST_UNIQUE_ID + rows,
+            **self.features(rows, length),
+        }
+        if self.is_impossible is not None:
+            record["is_impossible"] = self.is_impossible[rows]
+        return record
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,18 +402,22 @@ def encode_questions(
 
 def _arrays(windows: Iterable[InputFeatures]) -> dict[str, Any]:
     """Collects the fields of EncodedWindows without keeping the windows in memory."""
-    input_ids, extents, positions, is_impossible = [], [], [], []
+    input_ids = []
+    lengths = []
+    offsets = []
+    positions = []
+    is_impossible = []
     for window in windows:
         input_ids.append(window.input_ids)
-        extents.append((len(window.tokens), np.argmax(window.segment_ids)))
+        lengths.append(len(window.tokens))
+        offsets.append(np.argmax(window.segment_ids))
         if window.start_position is not None:
             positions.append((window.start_position, window.end_position))
             is_impossible.append(window.is_impossible)
-    lengths, offsets = np.array(extents, np.int64).reshape(-1, 2).T
     return {
         "input_ids": np.array(input_ids, np.int32),
-        "lengths": lengths,
-        "offsets": offsets,
+        "lengths": np.array(lengths, np.int64),
+        "offsets": np.array(offsets, np.int64),
         "positions": np.array(positions, np.int32) if positions else None,
         "is_impossible": np.array(is_impossible, np.int32) if positions else None,
     }

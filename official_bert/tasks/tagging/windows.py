@@ -56,7 +56,8 @@ class EncodedWords:
         rows = []
         for row, value in enumerate(itertools.islice(values, len(self))):
             targets = self.targets[row]
-            rows.append(value[: len(targets)][targets > 0])
+            outputs = value[: len(targets)]
+            rows.append(outputs[targets > 0])
         return np.concatenate(rows)
 
 
@@ -65,8 +66,11 @@ def collect_labels(sentences: Iterable[Sentence]) -> list[str]:
     type.
     """
     tags = {tag for sentence in sentences for tag in sentence.tags or ()}
-    types = sorted({tag[1:] for tag in tags - {"O"}})
-    return ["O", *(f"{mark}{type_}" for type_ in types for mark in "BI")]
+    tags.discard("O")
+    labels = ["O"]
+    for type_ in sorted({tag[1:] for tag in tags}):
+        labels += [f"{mark}{type_}" for mark in "BI"]
+    return labels
 
 
 def encoded_words(
@@ -89,10 +93,9 @@ def encoded_words(
     ]
     numbers = {label: number for number, label in enumerate(labels)}
     windows = []
-    for _, group in itertools.groupby(
-        zip(group_numbers, counted(source.sentences, "sentences encoded"), strict=True),
-        key=lambda pair: pair[0],
-    ):
+    counted_sentences = counted(source.sentences, "sentences encoded")
+    pairs = zip(group_numbers, counted_sentences, strict=True)
+    for _, group in itertools.groupby(pairs, key=lambda pair: pair[0]):
         sentences = [sentence for _, sentence in group]
         targets = []
         for sentence in sentences:
@@ -100,9 +103,17 @@ def encoded_words(
                 targets += [1 + numbers[tag] for tag in sentence.tags]
             else:  # Each word counts as one with the first label.
                 targets += [1] * len(sentence.columns)
-        windows += _windows(sentences, np.array(targets, np.int32), max_seq_length, tokenizer)
-    inputs = ModelInputs((ids, len(ids)) for ids, _ in windows)
-    return EncodedWords(source, inputs, RaggedRows(targets for _, targets in windows))
+        windows += _windows(
+            sentences=sentences,
+            targets=np.array(targets, np.int32),
+            max_seq_length=max_seq_length,
+            tokenizer=tokenizer,
+        )
+    return EncodedWords(
+        source=source,
+        inputs=ModelInputs((ids, len(ids)) for ids, _ in windows),
+        targets=RaggedRows(targets for _, targets in windows),
+    )
 
 
 def check_words(source: ConllFile, labels: Sequence[str], document_context: bool = False) -> None:
@@ -129,7 +140,8 @@ def check_words(source: ConllFile, labels: Sequence[str], document_context: bool
     for sentence in source.sentences:
         for word, tag in enumerate(sentence.tags or ()):
             if tag not in labels:
-                place = sentence.place or f"{source.path}: line {sentence.line + word}"
+                line = sentence.line + word
+                place = sentence.place or f"{source.path}: line {line}"
                 raise InputError(
                     f"{place}: has the tag {sentence.columns[word][-1]!r}, which the training file "
                     f"lacks; its tags are {', '.join(labels)}"
@@ -137,11 +149,19 @@ def check_words(source: ConllFile, labels: Sequence[str], document_context: bool
 
 
 def predicted_tags(
-    sentences: Sequence[Sentence], numbers: np.ndarray, labels: Sequence[str]
+    sentences: Sequence[Sentence],
+    numbers: np.ndarray,
+    labels: Sequence[str],
 ) -> list[list[str]]:
     """Returns the tags of each sentence for the label ids of all words, int32[words]."""
-    tags = iter([labels[int(number)] for number in numbers])
-    return [list(itertools.islice(tags, len(sentence.columns))) for sentence in sentences]
+    tags = [labels[int(number)] for number in numbers]
+    sentence_tags = []
+    start = 0
+    for sentence in sentences:
+        end = start + len(sentence.columns)
+        sentence_tags.append(tags[start:end])
+        start = end
+    return sentence_tags
 
 
 def _windows(
@@ -154,7 +174,9 @@ def _windows(
     int32[words].
     """
     room = max_seq_length - 2
-    cls, sep, unknown = (tokenizer.vocab[piece] for piece in ("[CLS]", "[SEP]", "[UNK]"))
+    cls = tokenizer.vocab["[CLS]"]
+    sep = tokenizer.vocab["[SEP]"]
+    unknown = tokenizer.vocab["[UNK]"]
     pieces = [
         (tokenizer.encode(word) or [unknown])[:room]
         for sentence in sentences
@@ -174,9 +196,11 @@ def _windows(
             last = min(sentence_end, num_whole)
             end = int(word_ends[last - 1])
             low, high = _with_context(start, end, len(ids), room)
-            window_targets = np.zeros(high - low + 2, np.int32)
-            window_targets[word_starts[first:last] - low + 1] = targets[first:last]
-            yield np.concatenate([[cls], ids[low:high], [sep]]), window_targets
+            window_ids = np.concatenate([[cls], ids[low:high], [sep]])
+            window_targets = np.zeros(len(window_ids), np.int32)
+            first_pieces = word_starts[first:last] - low + 1
+            window_targets[first_pieces] = targets[first:last]
+            yield window_ids, window_targets
             first = last
 
 
@@ -184,7 +208,9 @@ def _with_context(start: int, end: int, length: int, room: int) -> tuple[int, in
     """Returns a span of `room` positions, or of all `length`, round [start, end), centred as far
     as possible.
     """
+    num_after = length - end
     spare = room - (end - start)
-    left = min(start, max(spare // 2, spare - (length - end)))
-    right = min(length - end, spare - left)
+    most_left = max(spare // 2, spare - num_after)
+    left = min(start, most_left)
+    right = min(num_after, spare - left)
     return start - left, end + right
