@@ -21,54 +21,28 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # Statements of the core by room, as many as there were when the budget was set. Who raises one has
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
-    "checkpoints": 973,
+    "checkpoints": 1001,
     "cli": 337,
-    "commands": 1059,
-    "compat": 243,
-    "data": 2650,
-    "fine_tuning": 946,
-    "graph_text": 446,
+    "commands": 1077,
+    "compat": 245,
+    "data": 2887,
+    "fine_tuning": 945,
+    "graph_text": 529,
     "io": 940,
-    "metrics": 328,
-    "modeling": 1012,
-    "modules": 1777,
-    "optimization": 316,
+    "metrics": 366,
+    "modeling": 1038,
+    "modules": 1810,
+    "optimization": 327,
     "options": 487,
-    "serving": 954,
-    "tasks": 3598,
-    "training": 1684,
+    "serving": 979,
+    "tasks": 3809,
+    "training": 1699,
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
-# Expression nodes a line of code: the mean of the package and of the tests, and of a file.
-MAX_MEAN_DENSITY = 4.25
+# Expression nodes a line of code: the mean of the package, and of a file in it.
+MAX_MEAN_DENSITY = 4.0
 MAX_FILE_DENSITY = 5.0
-# Files that are denser: arithmetic, and what is still to be unpacked.
-MAX_DENSITY_OF_DENSE_FILES = {
-    "data/column_roles.py": 5.1,
-    "data/pretraining/masks.py": 5.8,
-    "data/pretraining/random_streams.py": 7.4,
-    "data/records/framing.py": 5.4,
-    "data/records/statistics.py": 5.4,
-    "extensions/embeddings/losses.py": 5.2,
-    "extensions/experiments/table.py": 5.2,
-    "extensions/retrieval/vector_search.py": 5.4,
-    "extensions/runtimes/runtimes.py": 5.1,
-    "extensions/scoring/scores.py": 5.2,
-    "graph_text/text_reader.py": 5.9,
-    "graph_text/tokenizer.py": 5.7,
-    "metrics/calibration.py": 5.5,
-    "metrics/classification.py": 6.1,
-    "metrics/squad.py": 5.5,
-    "modeling/vocabulary_loss.py": 5.2,
-    "optimization/adam.py": 5.1,
-    "tasks/choice/examples.py": 5.1,
-    "tasks/clients.py": 5.3,
-    "tasks/pretraining/objective.py": 5.1,
-    "tasks/squad/client.py": 5.5,
-    "tasks/squad/graph_answers.py": 6.8,
-    "tasks/temperature.py": 5.3,
-}
 
 
 class Measure(NamedTuple):
@@ -174,17 +148,9 @@ def test_lines_are_not_packed():
     dense = {
         path: round(measure.density, 2)
         for path, measure in measures(PACKAGE).items()
-        if measure.density > MAX_DENSITY_OF_DENSE_FILES.get(path, MAX_FILE_DENSITY)
+        if measure.density > MAX_FILE_DENSITY
     }
     assert dense == {}
-
-
-def test_every_file_among_the_dense_ones_exists_and_is_dense():
-    files = measures(PACKAGE)
-    assert [path for path in MAX_DENSITY_OF_DENSE_FILES if path not in files] == []
-    assert [
-        path for path in MAX_DENSITY_OF_DENSE_FILES if files[path].density <= MAX_FILE_DENSITY
-    ] == []
 
 
 def test_few_functions_have_many_arguments():

@@ -8,10 +8,9 @@ from keras import ops
 from official_bert.config import BertConfig
 from official_bert.modeling.configured_model import PACKAGE
 from official_bert.modeling.heads import HeadedModel, pooled
-from official_bert.modeling.layers import Dense
+from official_bert.modeling.layers import Dense, Tensor
 
 _SMALLEST_NORM = 1e-12  # Vectors are divided by at least this norm.
-Tensor = Any  # A tensor of Keras; docstrings have its shape.
 
 
 def normalized(vectors: Tensor) -> Tensor:
@@ -68,12 +67,11 @@ class BertEmbedder(HeadedModel):
 
     def get_config(self) -> dict:
         """Return the arguments of the model, for Keras."""
-        settings = {
+        return super().get_config() | {
             "pooling": self.pooling,
             "projection": self.projection_width,
             "normalize": self.normalize,
         }
-        return super().get_config() | settings
 
     def call(
         self,
