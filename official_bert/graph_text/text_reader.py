@@ -99,10 +99,9 @@ class TextReader:
             room + 1,
         )
         max_second = tf.maximum(room - first_lengths, half)
-        first = _truncate_rows(first, max_first)
-        second = _truncate_rows(second, max_second)
-        is_pair = second.row_lengths() > 0
-        return _pack([first, second], self.vocab, is_pair)
+        segments = [_truncate_rows(first, max_first), _truncate_rows(second, max_second)]
+        is_pair = segments[1].row_lengths() > 0
+        return _pack(segments, self.vocab, is_pair)
 
     def document_windows(
         self,

@@ -42,8 +42,7 @@ def check_number(name: str, value: float | None, lowest: float, highest: float) 
     Raises:
         InputError: the value is no number, or out of bounds.
     """
-    is_valid = has_type(value, float) and lowest <= value <= highest
-    if value is None or is_valid:
+    if value is None or (has_type(value, float) and lowest <= value <= highest):
         return value
     raise InputError(
         f"the model's record has {name} {value!r}, which no training wrote; restore it, or "
