@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_array_equal
 
 from official_bert.compat.feature_writer import convert_examples_to_features
 from official_bert.data.model_inputs import ModelInputs, model_input, padded_features
@@ -29,7 +30,11 @@ def ragged(rows):
 
 def traced(function, *arguments):
     """Calls a function as a graph whose argument lengths are not fixed."""
-    spec = tf.RaggedTensorSpec([None, None], tf.int32, ragged_rank=1)
+    spec = tf.RaggedTensorSpec(
+        [None, None],
+        tf.int32,
+        ragged_rank=1,
+    )
     graph_function = tf.function(
         function,
         input_signature=[spec] * len(arguments),
@@ -43,50 +48,92 @@ def joined(rows):
 
 
 def random_words(rng, largest):
-    return rng.choices(WORDS, k=rng.randint(0, largest))
+    count = rng.randint(0, largest)
+    return rng.choices(WORDS, k=count)
+
+
+def random_text(rng, largest):
+    return " ".join(random_words(rng, largest))
+
+
+def make_reader(tokenizer, max_seq_length) -> TextReader:
+    return TextReader(None, tokenizer.vocab, max_seq_length)
+
+
+def piece_words(word_ids) -> list[int]:
+    """Returns the number of the word of each WordPiece of a text."""
+    numbers = []
+    for number, ids in enumerate(word_ids):
+        numbers += [number] * len(ids)
+    return numbers
+
+
+def assert_same_features(features, expected):
+    for name in NAMES:
+        assert_array_equal(features[name], expected[name], err_msg=name)
+
+
+def build_features(encoded: ModelInputs):
+    """Builds the features of all inputs, as long as the longest one."""
+    rows = np.arange(len(encoded))
+    length = int(encoded.lengths.max())
+    return encoded.features(rows, length)
 
 
 @pytest.mark.parametrize("max_seq_length", [4, 9, *in_test_long(30)])
 def test_pairs_are_cut_as_in_the_scripts(tokenizer, max_seq_length):
     rng = random.Random(max_seq_length)
-    pairs = []
+    inputs = []
+    first_ids = []
+    second_ids = []
     for _ in range(200):
-        first = " ".join(random_words(rng, 9))
-        second = " ".join(random_words(rng, 9))
-        pairs.append((first, second))
-    expected = [model_input(tokenizer, a, b, max_seq_length) for a, b in pairs]
-    length = max(len(one.tokens) for one in expected)
-    expected = padded_features(expected, tokenizer, length)
-    first_ids = [tokenizer.encode(first) for first, _ in pairs]
-    second_ids = [tokenizer.encode(second) for _, second in pairs]
-    reader = TextReader(None, tokenizer.vocab, max_seq_length)
+        first = random_text(rng, 9)
+        second = random_text(rng, 9)
+        one = model_input(tokenizer, first, second, max_seq_length)
+        inputs.append(one)
+        first_ids.append(tokenizer.encode(first))
+        second_ids.append(tokenizer.encode(second))
+    length = max(len(one.tokens) for one in inputs)
+    expected = padded_features(inputs, tokenizer, length)
+    reader = make_reader(tokenizer, max_seq_length)
     features = traced(reader.build_inputs, first_ids, second_ids)
+    assert_same_features(features, expected)
     for name in NAMES:
-        np.testing.assert_array_equal(features[name], expected[name], err_msg=name)
         assert features[name].dtype == tf.int32
 
 
 def test_single_texts_by_hand(tokenizer):
-    rows = [tokenizer.encode(text) for text in ("the cat sat on the mat", "", "the")]
-    reader = TextReader(None, tokenizer.vocab, 6)
+    texts = ("the cat sat on the mat", "", "the")
+    rows = [tokenizer.encode(text) for text in texts]
+    reader = make_reader(tokenizer, 6)
     features = traced(lambda ids: reader.build_inputs(ids, None), rows)
-    the, cat, sat, on, cls, sep = tokenizer.convert_tokens_to_ids(
-        ["the", "cat", "sat", "on", "[CLS]", "[SEP]"]
-    )
-    np.testing.assert_array_equal(
-        features["input_ids"],
-        [[cls, the, cat, sat, on, sep], [cls, sep, 0, 0, 0, 0], [cls, the, sep, 0, 0, 0]],
-    )
-    np.testing.assert_array_equal(
-        features["input_mask"],
-        [[1] * 6, [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]],
-    )
-    np.testing.assert_array_equal(features["segment_ids"], np.zeros([3, 6]))
+    tokens = ["the", "cat", "sat", "on", "[CLS]", "[SEP]"]
+    the, cat, sat, on, cls, sep = tokenizer.convert_tokens_to_ids(tokens)
+    expected_ids = [
+        [cls, the, cat, sat, on, sep],
+        [cls, sep, 0, 0, 0, 0],
+        [cls, the, sep, 0, 0, 0],
+    ]
+    expected_mask = [
+        [1, 1, 1, 1, 1, 1],
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+    ]
+    assert_array_equal(features["input_ids"], expected_ids)
+    assert_array_equal(features["input_mask"], expected_mask)
+    assert_array_equal(features["segment_ids"], np.zeros([3, 6]))
 
 
 @pytest.mark.parametrize(
     ("max_seq_length", "doc_stride", "max_query_length"),
-    [(14, 4, 4), (230, 30, 64), *in_test_long((9, 1, 5), (10, 100, 3))],
+    [
+        (14, 4, 4),
+        (230, 30, 64),
+        *in_test_long(
+            (9, 1, 5),
+            (10, 100, 3),
+        ),
+    ],
 )
 def test_document_windows_are_those_of_run_squad(
     tokenizer, max_seq_length, doc_stride, max_query_length
@@ -95,9 +142,10 @@ def test_document_windows_are_those_of_run_squad(
     count, largest = (10, 900) if max_seq_length > 100 else (40, 60)
     examples = []
     for number in range(count):
-        question = " ".join(random_words(rng, 10))
+        question = random_text(rng, 10)
         document_words = random_words(rng, largest)
-        examples.append(SquadExample(str(number), question, document_words))
+        example = SquadExample(str(number), question, document_words)
+        examples.append(example)
     expected = []
     convert_examples_to_features(
         examples,
@@ -108,57 +156,73 @@ def test_document_windows_are_those_of_run_squad(
         False,
         expected.append,
     )
-    documents = [[tokenizer.encode(word) for word in example.doc_tokens] for example in examples]
-    words = [[word for word, ids in enumerate(document) for _ in ids] for document in documents]
-    reader = TextReader(None, tokenizer.vocab, max_seq_length)
+    question_ids = []
+    document_ids = []
+    words = []
+    for example in examples:
+        question_ids.append(tokenizer.encode(example.question_text))
+        word_ids = [tokenizer.encode(word) for word in example.doc_tokens]
+        document_ids.append(joined(word_ids))
+        words.append(piece_words(word_ids))
+    reader = make_reader(tokenizer, max_seq_length)
     windows = traced(
         lambda q, d: reader.document_windows(q, d, doc_stride, max_query_length),
-        [tokenizer.encode(example.question_text) for example in examples],
-        [joined(document) for document in documents],
+        question_ids,
+        document_ids,
     )
-    np.testing.assert_array_equal(windows.texts, [feature.example_index for feature in expected])
-    length = windows.features["input_ids"].shape[1]
+    expected_texts = [feature.example_index for feature in expected]
+    assert_array_equal(windows.texts, expected_texts)
+    _, length = windows.features["input_ids"].shape
     assert length == max(len(feature.tokens) for feature in expected)
     for name in NAMES:
-        values = np.array([getattr(feature, name) for feature in expected])
-        np.testing.assert_array_equal(windows.features[name], values[:, :length], err_msg=name)
+        padded_rows = [getattr(feature, name) for feature in expected]
+        assert_array_equal(
+            windows.features[name],
+            np.array(padded_rows)[:, :length],
+            err_msg=name,
+        )
     for row, feature in enumerate(expected):
         # The last value is for positions without a piece.
-        piece_words = np.array([*words[feature.example_index], -1])
-        np.testing.assert_array_equal(
-            piece_words[windows.pieces[row]],
-            dense(feature.token_to_orig_map, length, -1),
-        )
-        np.testing.assert_array_equal(
-            windows.has_prediction[row],
-            dense(feature.token_is_max_context, length, False),
-        )
+        word_numbers = np.array([*words[feature.example_index], -1])
+        pieces = windows.pieces[row]
+        expected_numbers = dense(feature.token_to_orig_map, length, -1)
+        assert_array_equal(word_numbers[pieces], expected_numbers)
+        has_prediction = dense(feature.token_is_max_context, length, False)
+        assert_array_equal(windows.has_prediction[row], has_prediction)
 
 
 @pytest.mark.parametrize(
     ("max_seq_length", "doc_stride"),
-    [(9, 3), (9, 100), *in_test_long((30, 7))],
+    [
+        (9, 3),
+        (9, 100),
+        *in_test_long((30, 7)),
+    ],
 )
 def test_text_windows_are_those_of_run_classifier(tokenizer, max_seq_length, doc_stride):
     rng = random.Random(doc_stride)
     rules = LongTexts(doc_stride, "mean")
-    texts = ["", *(" ".join(random_words(rng, 60)) for _ in range(40))]
+    texts = [""]
+    texts += [random_text(rng, 60) for _ in range(40)]
     windows = [rules.encode_windows(tokenizer, text, max_seq_length) for text in texts]
     encoded = ModelInputs(joined(windows))
-    expected = encoded.features(np.arange(len(encoded)), int(encoded.lengths.max()))
+    expected = build_features(encoded)
     rows = [tokenizer.encode(text) for text in texts]
-    reader = TextReader(None, tokenizer.vocab, max_seq_length)
-    features, window_texts = traced(lambda ids: reader.text_windows(ids, doc_stride), rows)
-    for name in NAMES:
-        np.testing.assert_array_equal(features[name], expected[name], err_msg=name)
+    reader = make_reader(tokenizer, max_seq_length)
+    features, window_texts = traced(
+        lambda ids: reader.text_windows(ids, doc_stride),
+        rows,
+    )
+    assert_same_features(features, expected)
     num_windows = [len(text_windows) for text_windows in windows]
-    expected_texts = np.repeat(np.arange(len(texts)), num_windows)
-    np.testing.assert_array_equal(window_texts, expected_texts)
+    text_numbers = np.arange(len(texts))
+    expected_texts = np.repeat(text_numbers, num_windows)
+    assert_array_equal(window_texts, expected_texts)
 
 
 @pytest.mark.parametrize("documents", [[], [[], []]])
 def test_no_document_no_window(tokenizer, documents):
-    reader = TextReader(None, tokenizer.vocab, 12)
+    reader = make_reader(tokenizer, 12)
     ids = ragged(documents)
     document_windows = reader.document_windows(ids, ids, 3, 4)
     word_windows = reader.word_windows(ids, ids)
@@ -175,31 +239,36 @@ def test_word_windows_are_those_of_run_ner(tokenizer, tmp_path, max_seq_length):
     sentences = [random_words(rng, 40) or ["the"] for _ in range(60)]
     path = tmp_path / "test.conll"
     paragraphs = ["\n".join(words) for words in sentences]
-    path.write_text("\n\n".join(paragraphs) + "\n\n", encoding="utf-8")
+    text = "\n\n".join(paragraphs) + "\n\n"
+    path.write_text(text, encoding="utf-8")
     conll = read_conll(str(path), labelled=False)
     encoded = encoded_words(conll, ["O"], max_seq_length, tokenizer)
-    expected = encoded.features(np.arange(len(encoded)), int(encoded.lengths.max()))
+    expected = build_features(encoded)
 
     unknown = [tokenizer.vocab["[UNK]"]]
-    pieces = [[tokenizer.encode(word) or unknown for word in words] for words in sentences]
-    words = [[word for word, ids in enumerate(sentence) for _ in ids] for sentence in pieces]
-    windows = traced(
-        TextReader(None, tokenizer.vocab, max_seq_length).word_windows,
-        [joined(sentence) for sentence in pieces],
-        words,
-    )
-    for name in NAMES:
-        np.testing.assert_array_equal(windows.features[name], expected[name], err_msg=name)
-    np.testing.assert_array_equal(windows.has_prediction, expected["label_mask"])
+    sentence_ids = []
+    words = []
+    for sentence in sentences:
+        word_ids = [tokenizer.encode(word) or unknown for word in sentence]
+        sentence_ids.append(joined(word_ids))
+        words.append(piece_words(word_ids))
+    reader = make_reader(tokenizer, max_seq_length)
+    windows = traced(reader.word_windows, sentence_ids, words)
+    assert_same_features(windows.features, expected)
+    assert_array_equal(windows.has_prediction, expected["label_mask"])
+
     # Every word is tagged once, in order.
-    has_prediction = windows.has_prediction.numpy()
-    position_texts = np.repeat(windows.texts.numpy()[:, None], has_prediction.shape[1], axis=1)
-    texts = position_texts[has_prediction]
-    predicted_pieces = windows.pieces.numpy()[has_prediction]
+    texts = windows.texts.numpy()
+    pieces = windows.pieces.numpy()
     tagged_words = []
-    for text, piece in zip(texts, predicted_pieces, strict=True):
-        tagged_words.append((text, words[text][piece]))
+    rows, positions = np.nonzero(windows.has_prediction)
+    for row, position in zip(rows, positions, strict=True):
+        text = texts[row]
+        piece = pieces[row, position]
+        word = words[text][piece]
+        tagged_words.append((text, word))
     expected_words = []
     for text, sentence in enumerate(sentences):
-        expected_words += [(text, word) for word in range(len(sentence))]
+        numbers = range(len(sentence))
+        expected_words += [(text, number) for number in numbers]
     assert tagged_words == expected_words

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow.python.distribute import distribute_utils
 
 from official_bert import BertConfig, BertModel, BertPretrainer, InputError
@@ -15,6 +16,7 @@ from official_bert.modeling import (
     get_shape_list,
     layers,
 )
+from tests.golden_model import largest_difference
 
 CONFIG = BertConfig(
     vocab_size=99,
@@ -23,7 +25,8 @@ CONFIG = BertConfig(
     num_attention_heads=4,
     intermediate_size=37,
 )
-IDS = np.random.default_rng(3).integers(0, 99, (13, 7)).astype(np.int32)
+RNG = np.random.default_rng(3)
+IDS = RNG.integers(0, 99, (13, 7)).astype(np.int32)
 
 
 @pytest.fixture(scope="module")
@@ -40,30 +43,33 @@ def test_initial_weights_are_a_cut_normal(model):
             assert (values == 1).all()
         else:
             assert np.abs(values).max() <= 0.04 + 1e-7
-    # A normal cut at two deviations has 0.8796 of the deviation.
-    np.testing.assert_allclose(
-        np.std(model.embeddings.position_embeddings.numpy()),
-        0.02 * 0.8796,
-        rtol=0.03,
-    )
-    np.testing.assert_allclose(
-        np.std(create_initializer(0.5)((20000,)).numpy()),
-        0.5 * 0.8796,
-        rtol=0.03,
-    )
-    np.testing.assert_allclose(
-        np.std(create_initializer()((20000,)).numpy()),
-        0.02 * 0.8796,
-        rtol=0.03,
-    )
+
+    positions = model.embeddings.position_embeddings
+    wide = create_initializer(0.5)
+    default = create_initializer()
+    assert_cut_normal(positions, deviation=0.02)
+    assert_cut_normal(wide((20000,)), deviation=0.5)
+    assert_cut_normal(default((20000,)), deviation=0.02)
+
+
+def assert_cut_normal(weights, deviation: float):
+    """A normal cut at two deviations has 0.8796 of the deviation."""
+    values = weights.numpy()
+    expected = deviation * 0.8796
+    assert_allclose(np.std(values), expected, rtol=0.03)
 
 
 def test_missing_mask_is_ones_and_missing_segments_are_zeros(model):
     bare = model(IDS)
-    given = model(IDS, input_mask=np.ones_like(IDS), segment_ids=np.zeros_like(IDS))
-    np.testing.assert_array_equal(bare.pooled_output, given.pooled_output)
-    assert len(bare.all_encoder_layers) == 5
-    assert bare.sequence_output is bare.all_encoder_layers[-1]
+    explicit = model(
+        IDS,
+        input_mask=np.ones_like(IDS),
+        segment_ids=np.zeros_like(IDS),
+    )
+    assert_array_equal(bare.pooled_output, explicit.pooled_output)
+    layer_outputs = bare.all_encoder_layers
+    assert len(layer_outputs) == 5
+    assert bare.sequence_output is layer_outputs[-1]
 
 
 @pytest.mark.parametrize("output_attentions", [False, True])
@@ -72,37 +78,41 @@ def test_outputs_are_read_by_name_and_not_by_position(model, output_attentions):
     out = model(IDS, output_attentions=output_attentions)
     assert out["sequence_output"] is out.sequence_output
     assert out["pooled_output"] is out.pooled_output
+    message = r"has other positions than an output .* sequence_output \(theirs at 0\)"
     for position in (0, 1, -1, slice(2)):
-        with pytest.raises(
-            TypeError,
-            match=r"has other positions than an output .* sequence_output \(theirs at 0\)",
-        ):
+        with pytest.raises(TypeError, match=message):
             out[position]
-    embedded, layers, *_ = out
-    assert embedded is out.embedding_output
-    assert layers is out.all_encoder_layers
+    embedding_output, layer_outputs, *_ = out
+    assert embedding_output is out.embedding_output
+    assert layer_outputs is out.all_encoder_layers
 
 
 def test_outputs_of_replicas_are_put_together(model):
     """As `strategy.run` and Keras' `predict` do on several devices."""
     for output_attentions in (False, True):
-        outs = [
-            model(IDS[: 2 + number], output_attentions=output_attentions) for number in range(2)
-        ]
-        together = distribute_utils.regroup(outs)
-        assert type(together) is type(outs[0])
-        for number, out in enumerate(outs):
-            assert together.sequence_output.values[number] is out.sequence_output
-            assert together.pooled_output.values[number] is out.pooled_output
+        first = model(IDS[:2], output_attentions=output_attentions)
+        second = model(IDS[:3], output_attentions=output_attentions)
+        together = distribute_utils.regroup([first, second])
+        assert type(together) is type(first)
+        sequence_outputs = together.sequence_output.values
+        assert sequence_outputs[0] is first.sequence_output
+        assert sequence_outputs[1] is second.sequence_output
+        pooled_outputs = together.pooled_output.values
+        assert pooled_outputs[0] is first.pooled_output
+        assert pooled_outputs[1] is second.pooled_output
 
 
 def test_layers_have_the_name_of_transformers():
     model = BertModel(CONFIG)
     model.encoder.layer[1].trainable = False
-    frozen = {variable.path.split("/")[2] for variable in model.weights} - {
-        variable.path.split("/")[2] for variable in model.trainable_variables
-    }
-    assert frozen == {"layer_1"}
+    layer_names = {layer_name(variable) for variable in model.weights}
+    trainable = {layer_name(variable) for variable in model.trainable_variables}
+    assert layer_names - trainable == {"layer_1"}
+
+
+def layer_name(variable) -> str:
+    parts = variable.path.split("/")
+    return parts[2]
 
 
 def test_a_name_that_no_extension_adds_is_an_error_of_python(model):
@@ -112,14 +122,16 @@ def test_a_name_that_no_extension_adds_is_an_error_of_python(model):
 
 def test_every_dropout_has_draws_of_its_own(model, monkeypatch):
     indices = []
+
+    def record_index(x, rate, seed, index):
+        indices.append(index)
+        return x
+
     for module in (bert, layers):
-        monkeypatch.setattr(
-            module,
-            "dropout",
-            lambda x, rate, seed, index: indices.append(index) or x,
-        )
+        monkeypatch.setattr(module, "dropout", record_index)
     model(IDS, training=True)
-    assert len(indices) == 1 + 3 * 5 == len(set(indices))
+    assert len(indices) == 1 + 3 * 5
+    assert len(set(indices)) == len(indices)
 
 
 def test_padding_does_not_reach_the_tokens(model):
@@ -127,7 +139,11 @@ def test_padding_does_not_reach_the_tokens(model):
     mask[:, 4:] = 0
     short = model(IDS[:, :4])
     padded = model(IDS, mask)
-    np.testing.assert_allclose(short.sequence_output, padded.sequence_output[:, :4], atol=2e-6)
+    assert_allclose(
+        short.sequence_output,
+        padded.sequence_output[:, :4],
+        atol=2e-6,
+    )
 
 
 def probabilities_by_numpy(model, layer, x, is_allowed):
@@ -135,84 +151,119 @@ def probabilities_by_numpy(model, layer, x, is_allowed):
     for (from, to).
     """
     heads = model.encoder.stack[layer].attention.heads
-    query, key = (
-        np.matmul(x, projection.kernel.numpy().astype(np.float64)) + projection.bias.numpy()
-        for projection in (heads.query, heads.key)
-    )
-    query, key = (part.reshape(*x.shape[:2], -1, 8).transpose(0, 2, 1, 3) for part in (query, key))
-    scores = query @ key.transpose(0, 1, 3, 2) / np.sqrt(8) - 10000.0 * (1 - is_allowed)
-    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
-    return exponentials / exponentials.sum(-1, keepdims=True)
+    query = project_by_numpy(heads.query, x)
+    key = project_by_numpy(heads.key, x)
+    products = query @ key.transpose(0, 1, 3, 2)
+    bias = 10000.0 * (1 - is_allowed)
+    scores = products / np.sqrt(8) - bias
+    largest = scores.max(-1, keepdims=True)
+    exponentials = np.exp(scores - largest)
+    totals = exponentials.sum(-1, keepdims=True)
+    return exponentials / totals
+
+
+def project_by_numpy(projection, x) -> np.ndarray:
+    """Returns the queries or keys of heads of size 8, float64[B, N, S, 8]."""
+    kernel = projection.kernel.numpy().astype(np.float64)
+    bias = projection.bias.numpy()
+    projected = np.matmul(x, kernel) + bias
+    batch_size, length, _ = x.shape
+    by_head = projected.reshape(batch_size, length, -1, 8)
+    return by_head.transpose(0, 2, 1, 3)
 
 
 def test_attention_probabilities_are_those_of_the_weights_and_the_first_token_alone_is_the_same():
     model = BertModel(CONFIG)
     for layer in model.encoder.stack:
-        for projection in (layer.attention.heads.query, layer.attention.heads.key):
-            projection.kernel.assign(projection.kernel * 20.0)
+        heads = layer.attention.heads
+        for projection in (heads.query, heads.key):
+            sharper = projection.kernel * 20.0
+            projection.kernel.assign(sharper)
     mask = np.ones_like(IDS)
     mask[:, 5:] = 0
+    is_allowed = mask[:, None, None]
     out = model(IDS, mask, output_attentions=True)
-    assert len(out.all_attention_probabilities) == 5
-    inputs = [out.embedding_output, *out.all_encoder_layers[:-1]]
-    for layer, (x, probabilities) in enumerate(
-        zip(inputs, out.all_attention_probabilities, strict=True)
-    ):
-        expected = probabilities_by_numpy(
-            model,
-            layer,
-            x.numpy().astype(np.float64),
-            mask[:, None, None],
-        )
+    layer_outputs = out.all_encoder_layers
+    layer_inputs = [out.embedding_output, *layer_outputs[:-1]]
+    probabilities = out.all_attention_probabilities
+    assert len(probabilities) == len(layer_inputs) == 5
+    for layer, layer_input in enumerate(layer_inputs):
+        x = layer_input.numpy().astype(np.float64)
+        expected = probabilities_by_numpy(model, layer, x, is_allowed)
         assert expected.max() > 0.5, "far from even"
-        np.testing.assert_allclose(probabilities, expected, atol=2e-6)
-    plain = model(IDS, mask)
-    assert plain.all_attention_probabilities is None
-    for ours, theirs in zip(plain, tuple(out)[:4], strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+        assert_allclose(probabilities[layer], expected, atol=2e-6)
 
-    first = model(IDS, mask, first_token_only=True, output_attentions=True)
-    np.testing.assert_allclose(first.pooled_output, out.pooled_output, atol=2e-6)
+    without = model(IDS, mask)
+    assert without.all_attention_probabilities is None
+    assert len(without) == 4
+    assert_array_equal(without.embedding_output, out.embedding_output)
+    assert_array_equal(without.all_encoder_layers, layer_outputs)
+    assert_array_equal(without.sequence_output, out.sequence_output)
+    assert_array_equal(without.pooled_output, out.pooled_output)
+
+    # With `first_token_only`, the last layer computes the first token alone.
+    first = model(
+        IDS,
+        mask,
+        first_token_only=True,
+        output_attentions=True,
+    )
+    assert_allclose(first.pooled_output, out.pooled_output, atol=2e-6)
     assert first.sequence_output.shape == (len(IDS), 1, CONFIG.hidden_size)
-    np.testing.assert_allclose(first.sequence_output, out.sequence_output[:, :1], atol=2e-6)
-    for mine, whole, cut in (
-        (first.all_encoder_layers, out.all_encoder_layers, np.s_[:, :1]),
-        (first.all_attention_probabilities, out.all_attention_probabilities, np.s_[:, :, :1]),
-    ):
-        np.testing.assert_array_equal(mine[:-1], whole[:-1])
-        np.testing.assert_allclose(mine[-1], whole[-1][cut], atol=2e-6)
+    assert_allclose(
+        first.sequence_output,
+        out.sequence_output[:, :1],
+        atol=2e-6,
+    )
+    *inner_outputs, last_output = first.all_encoder_layers
+    assert_array_equal(inner_outputs, layer_outputs[:-1])
+    assert_allclose(
+        last_output,
+        layer_outputs[-1][:, :1],
+        atol=2e-6,
+    )
+    *inner_probabilities, last_probabilities = first.all_attention_probabilities
+    assert_array_equal(inner_probabilities, probabilities[:-1])
+    assert_allclose(
+        last_probabilities,
+        probabilities[-1][:, :, :1],
+        atol=2e-6,
+    )
 
 
 def test_attention_probabilities_are_before_dropout():
     """The embeddings are the first layer's input, so that without their dropout its
     probabilities are the same.
     """
-    config = BertConfig.from_dict(
-        CONFIG.to_dict() | {"hidden_dropout_prob": 0.0, "num_hidden_layers": 1}
-    )
+    changes = {"hidden_dropout_prob": 0.0, "num_hidden_layers": 1}
+    config = BertConfig.from_dict(CONFIG.to_dict() | changes)
     model = BertModel(config)
-    plain, trained = (
-        model(IDS, training=training, output_attentions=True) for training in (False, True)
-    )
-    (ours,), (theirs,) = plain.all_attention_probabilities, trained.all_attention_probabilities
-    np.testing.assert_array_equal(ours, theirs)
-    assert np.abs(plain.sequence_output - trained.sequence_output).max() > 1e-4
+    plain = model(IDS, training=False, output_attentions=True)
+    with_dropout = model(IDS, training=True, output_attentions=True)
+    (probabilities,) = plain.all_attention_probabilities
+    (probabilities_in_training,) = with_dropout.all_attention_probabilities
+    assert_array_equal(probabilities, probabilities_in_training)
+    change = largest_difference(plain.sequence_output, with_dropout.sequence_output)
+    assert change > 1e-4
 
 
 def test_one_hot_lookup_gives_the_same(model):
     one_hot = BertModel(CONFIG, use_one_hot_embeddings=True)
     for target, source in zip(one_hot.weights, model.weights, strict=True):
         target.assign(source)
-    np.testing.assert_allclose(one_hot(IDS).pooled_output, model(IDS).pooled_output, atol=1e-6)
+    out = one_hot(IDS)
+    expected = model(IDS)
+    assert_allclose(out.pooled_output, expected.pooled_output, atol=1e-6)
 
 
 def test_batch_and_length_may_be_unknown_while_tracing(model):
-    traced = tf.function(
-        lambda ids: model(ids).sequence_output,
-        input_signature=[tf.TensorSpec([None, None], tf.int32)],
-    )
-    np.testing.assert_allclose(traced(IDS), model(IDS).sequence_output, atol=2e-6)
-    np.testing.assert_allclose(traced(IDS[:1, :3]), model(IDS[:1, :3]).sequence_output, atol=2e-6)
+    def encode(ids):
+        return model(ids).sequence_output
+
+    spec = tf.TensorSpec([None, None], tf.int32)
+    traced = tf.function(encode, input_signature=[spec])
+    for ids in (IDS, IDS[:1, :3]):
+        assert_allclose(traced(ids), encode(ids), atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -220,62 +271,114 @@ def test_batch_and_length_may_be_unknown_while_tracing(model):
     [np.ndarray.tolist, np.uint8, lambda ids: tf.constant(ids, tf.int64)],
 )
 def test_ids_come_in_any_form(model, kind):
-    mask, segments = np.ones_like(IDS), IDS % 2
+    mask = np.ones_like(IDS)
     mask[:, 5:] = 0
-    given = model(
+    segments = IDS % 2
+    seed = np.array([1, 2])
+    out = model(
         kind(IDS),
         kind(mask),
         kind(segments),
         training=True,
-        dropout_seed=kind(np.array([1, 2])),
+        dropout_seed=kind(seed),
     )
-    expected = model(IDS, mask, segments, training=True, dropout_seed=tf.constant([1, 2]))
-    np.testing.assert_array_equal(given.pooled_output, expected.pooled_output)
+    expected = model(
+        IDS,
+        mask,
+        segments,
+        training=True,
+        dropout_seed=tf.constant([1, 2]),
+    )
+    assert_array_equal(out.pooled_output, expected.pooled_output)
 
 
 def test_dropout_follows_from_its_seed(model):
-    once, again, other = (
-        model(IDS, training=True, dropout_seed=tf.constant(seed)).pooled_output.numpy()
-        for seed in ([1, 2], [1, 2], [1, 3])
-    )
-    np.testing.assert_array_equal(once, again)
-    assert np.abs(once - other).max() > 1e-3
-    assert np.abs(once - model(IDS).pooled_output).max() > 1e-3
-    drawn = [model(IDS, training=True).pooled_output.numpy() for _ in range(2)]
-    assert np.abs(drawn[0] - drawn[1]).max() > 1e-3
+    def pool_in_training(seed=None):
+        seed = None if seed is None else tf.constant(seed)
+        return model(IDS, training=True, dropout_seed=seed).pooled_output
+
+    once = pool_in_training(seed=[1, 2])
+    again = pool_in_training(seed=[1, 2])
+    other = pool_in_training(seed=[1, 3])
+    without_dropout = model(IDS).pooled_output
+    assert_array_equal(once, again)
+    assert largest_difference(once, other) > 1e-3
+    assert largest_difference(once, without_dropout) > 1e-3
+    # Without a seed, each call draws another one.
+    assert largest_difference(pool_in_training(), pool_in_training()) > 1e-3
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("input_ids", "message"),
     [
-        ({"input_ids": np.full((1, 4), 99, np.int32)}, "input_ids holds 99, outside 0 to 98"),
-        ({"input_ids": np.zeros((1, 513), np.int32)}, "513 positions.*max_position_embeddings 512"),
-        ({"input_ids": np.zeros((4,), np.int32)}, r"must be \[batch, length\]"),
-        ({"input_ids": [[1, 2], [3]]}, "input_ids has rows of different lengths"),
-        ({"input_ids": np.zeros((2, 4))}, "input_ids must be whole numbers, got float64"),
-        ({"input_ids": np.full((1, 4), 2**32)}, "input_ids holds 4294967296"),
-        ({"input_ids": IDS, "input_mask": IDS[:, :5]}, r"input_mask has shape \(13, 5\)"),
+        pytest.param(
+            np.full((1, 4), 99, np.int32),
+            "input_ids holds 99, outside 0 to 98",
+            id="id above the vocabulary",
+        ),
+        pytest.param(
+            np.zeros((1, 513), np.int32),
+            "513 positions.*max_position_embeddings 512",
+            id="too long",
+        ),
+        pytest.param(
+            np.zeros((4,), np.int32),
+            r"must be \[batch, length\]",
+            id="no batch",
+        ),
+        pytest.param(
+            [[1, 2], [3]],
+            "input_ids has rows of different lengths",
+            id="ragged rows",
+        ),
+        pytest.param(
+            np.zeros((2, 4)),
+            "input_ids must be whole numbers, got float64",
+            id="floats",
+        ),
+        pytest.param(
+            np.full((1, 4), 2**32),
+            "input_ids holds 4294967296",
+            id="id above 32 bits",
+        ),
     ],
 )
-def test_unfit_inputs_are_refused_in_one_sentence(model, arguments, message):
+def test_unfit_ids_are_refused_in_one_sentence(model, input_ids, message):
     with pytest.raises(InputError, match=message) as refusal:
-        model(**arguments)
+        model(input_ids=input_ids)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_mask_of_another_shape_is_refused_in_one_sentence(model):
+    message = r"input_mask has shape \(13, 5\)"
+    with pytest.raises(InputError, match=message) as refusal:
+        model(input_ids=IDS, input_mask=IDS[:, :5])
     assert "\n" not in str(refusal.value)
 
 
 def test_public_helpers():
+    input_mask = np.int32([[1, 0], [1, 1]])
     mask = create_attention_mask_from_input_mask(
         np.zeros((2, 3), np.int32),
-        np.int32([[1, 0], [1, 1]]),
+        input_mask,
     )
-    np.testing.assert_array_equal(mask, [[[1, 0]] * 3, [[1, 1]] * 3])
+    expected_mask = [
+        [[1, 0]] * 3,
+        [[1, 1]] * 3,
+    ]
+    assert_array_equal(mask, expected_mask)
 
-    vectors = np.arange(2 * 3 * 2, dtype=np.float32).reshape(2, 3, 2)
-    gathered = gather_indexes(vectors, np.int32([[2, 0], [1, 1]]))
-    np.testing.assert_array_equal(
-        gathered,
-        [vectors[0, 2], vectors[0, 0], vectors[1, 1], vectors[1, 1]],
-    )
+    numbers = np.arange(12, dtype=np.float32)
+    vectors = numbers.reshape(2, 3, 2)
+    positions = np.int32([[2, 0], [1, 1]])
+    gathered = gather_indexes(vectors, positions)
+    expected_vectors = [
+        vectors[0, 2],
+        vectors[0, 0],
+        vectors[1, 1],
+        vectors[1, 1],
+    ]
+    assert_array_equal(gathered, expected_vectors)
 
     assert get_shape_list(vectors, expected_rank=[2, 3]) == [2, 3, 2]
     with pytest.raises(ValueError, match="query: rank 3"):
@@ -293,9 +396,11 @@ class OfBefore(BertModel):
 def test_a_subclass_with_fewer_arguments_is_made_again(tmp_path):
     model = OfBefore(CONFIG)
     assert type(keras.models.clone_model(model)) is OfBefore
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again([[5, 7]]).pooled_output, model([[5, 7]]).pooled_output)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    again = keras.models.load_model(path)
+    ids = [[5, 7]]
+    assert_array_equal(again(ids).pooled_output, model(ids).pooled_output)
 
 
 def test_settings_are_kept():

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from official_bert import BertConfig, BertPretrainer, InputError
 from official_bert.checkpoints import named_variables
@@ -16,7 +17,18 @@ from tests.commands.pretraining_run import checkpoint_values
 from tests.shared import in_test_long
 
 FIELDS = toy.BERT_CONFIG | {"num_bilstm_layers": 2}
-MASK = np.array([[1] * 9, [1] * 4 + [0] * 5])
+MASK = np.array(
+    [
+        [1, 1, 1, 1, 1, 1, 1, 1, 1],
+        [1, 1, 1, 1, 0, 0, 0, 0, 0],
+    ]
+)
+RNG = np.random.default_rng(1)
+IDS = RNG.integers(5, 40, MASK.shape)
+
+
+def make_config(**fields) -> BertConfig:
+    return BertConfig.from_dict(FIELDS | fields)
 
 
 def sigmoid(x):
@@ -30,31 +42,53 @@ def lstm_by_numpy(
     the order i, f, c, o.
     """
     size = recurrent.shape[0]
-    state, cell, found = np.zeros(size), np.zeros(size), []
+    state = np.zeros(size)
+    cell = np.zeros(size)
+    states = []
     for vector in x:
-        i, f, c, o = np.split(vector @ kernel + state @ recurrent + bias, 4)
-        cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(c)
+        gates = vector @ kernel + state @ recurrent + bias
+        i, f, c, o = np.split(gates, 4)
+        kept = sigmoid(f) * cell
+        added = sigmoid(i) * np.tanh(c)
+        cell = kept + added
         state = sigmoid(o) * np.tanh(cell)
-        found.append(state)
-    return np.array(found)
+        states.append(state)
+    return np.array(states)
+
+
+def bilstm_by_numpy(x: np.ndarray, forward, backward) -> np.ndarray:
+    """One layer of both directions, each a kernel, a recurrent kernel and a bias."""
+    forward_states = lstm_by_numpy(x, *forward)
+    reversed_x = x[::-1]
+    reversed_states = lstm_by_numpy(reversed_x, *backward)
+    backward_states = reversed_states[::-1]
+    return np.concatenate([forward_states, backward_states], axis=-1)
 
 
 def test_the_vectors_are_those_of_numpy():
     layer = BiLstm(2, 6)
     layer.build((None, None, 4))
-    x = np.random.default_rng(0).normal(size=(2, 9, 4)).astype(np.float32)
-    found = layer(x, MASK).numpy()
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 9, 4)).astype(np.float32)
+    vectors = layer(x, MASK).numpy()
     weights = [weight.numpy() for weight in layer.weights]
     assert len(weights) == 2 * 2 * 3
     for row, length in enumerate(MASK.sum(1)):
-        vectors = x[row, :length]
-        for forward, backward in ((weights[:3], weights[3:6]), (weights[6:9], weights[9:])):
-            there, back = (
-                lstm_by_numpy(vectors, *forward),
-                lstm_by_numpy(vectors[::-1], *backward)[::-1],
-            )
-            vectors = np.concatenate([there, back], axis=-1)
-        np.testing.assert_allclose(found[row, :length], vectors, atol=1e-6)
+        first_layer = bilstm_by_numpy(
+            x[row, :length],
+            forward=weights[:3],
+            backward=weights[3:6],
+        )
+        second_layer = bilstm_by_numpy(
+            first_layer,
+            forward=weights[6:9],
+            backward=weights[9:],
+        )
+        assert_allclose(
+            vectors[row, :length],
+            second_layer,
+            atol=1e-6,
+        )
 
 
 @pytest.mark.parametrize(
@@ -67,99 +101,141 @@ def test_the_vectors_are_those_of_numpy():
 )
 def test_heads_read_the_vectors_above_it(model_class, direction):
     seed_initial_weights(2)
-    config = BertConfig.from_dict(FIELDS | {"attention_direction": direction})
-    model = model_class(config, *(() if model_class is BertSpans else (3,)))
-    ids = np.random.default_rng(1).integers(5, 40, MASK.shape)
-    out = model.bert(ids, MASK)
-    plain = out.all_encoder_layers[-1]
-    np.testing.assert_allclose(out.sequence_output, model.bert.bilstm(plain, MASK), atol=1e-6)
-    vectors = out.sequence_output.numpy()
-    vectors = vectors[:, 0] if direction == "bidirectional" else vectors[[0, 1], [8, 3]]
-    dense = model.bert.pooler.dense
-    pooled = np.tanh(vectors @ dense.kernel.numpy() + dense.bias.numpy())
-    np.testing.assert_allclose(out.pooled_output, pooled, atol=1e-6)
-    logits = np.stack(model({"input_ids": ids, "input_mask": MASK}))
-    read = pooled if model_class is BertClassifier else out.sequence_output
-    head = {
-        name.rpartition("/")[2]: variable.numpy()
-        for name, variable in named_variables(model).items()
-    }
-    by_numpy = np.array(read) @ head["output_weights"].T + head["output_bias"]
-    expected = np.moveaxis(by_numpy, -1, 0) if model_class is BertSpans else by_numpy
-    np.testing.assert_allclose(logits, expected, atol=1e-5)
+    config = make_config(attention_direction=direction)
+    arguments = () if model_class is BertSpans else (3,)
+    model = model_class(config, *arguments)
+    bert = model.bert
+    out = bert(IDS, MASK)
+    encoder_output = out.all_encoder_layers[-1]
+    expected_sequence = bert.bilstm(encoder_output, MASK)
+    assert_allclose(out.sequence_output, expected_sequence, atol=1e-6)
+
+    sequence_output = out.sequence_output.numpy()
+    first_tokens = sequence_output[:, 0]
+    last_tokens = sequence_output[[0, 1], [8, 3]]
+    pooled_tokens = first_tokens if direction == "bidirectional" else last_tokens
+    kernel = bert.pooler.dense.kernel.numpy()
+    bias = bert.pooler.dense.bias.numpy()
+    pooled = np.tanh(pooled_tokens @ kernel + bias)
+    assert_allclose(out.pooled_output, pooled, atol=1e-6)
+
+    vectors = pooled if model_class is BertClassifier else sequence_output
+    expected_logits = head_by_numpy(model, vectors)
+    if model_class is BertSpans:
+        expected_logits = np.moveaxis(expected_logits, -1, 0)
+    logits = model({"input_ids": IDS, "input_mask": MASK})
+    assert_allclose(np.stack(logits), expected_logits, atol=1e-5)
+
+
+def head_by_numpy(model, vectors: np.ndarray) -> np.ndarray:
+    """Computes the logits of vectors by the weights of a model's head."""
+    head = {}
+    for name, variable in named_variables(model).items():
+        _, _, last_part = name.rpartition("/")
+        head[last_part] = variable.numpy()
+    return vectors @ head["output_weights"].T + head["output_bias"]
 
 
 def test_a_choice_is_made_by_the_vectors_above_it():
     seed_initial_weights(2)
-    model = BertChoice(BertConfig.from_dict(FIELDS))
-    ids = np.random.default_rng(1).integers(5, 40, MASK.shape)
-    logits = model({"input_ids": ids[None], "input_mask": MASK[None]})
-    head = {
-        name: variable.numpy()
-        for name, variable in named_variables(model).items()
-        if name.startswith("output_")
+    model = BertChoice(make_config())
+    head_names = [name for name in named_variables(model) if name.startswith("output_")]
+    assert sorted(head_names) == ["output_bias", "output_weights"]
+    features = {
+        "input_ids": IDS[None],
+        "input_mask": MASK[None],
     }
-    assert len(head) == 2
-    expected = (
-        model.bert(ids, MASK).pooled_output.numpy() @ head["output_weights"].T + head["output_bias"]
+    logits = model(features)
+    out = model.bert(IDS, MASK)
+    expected = head_by_numpy(model, out.pooled_output.numpy())
+    assert_allclose(
+        logits[0],
+        expected[:, 0],
+        atol=1e-5,
     )
-    np.testing.assert_allclose(logits[0], expected[:, 0], atol=1e-5)
+
+
+def find_lstm_names(model) -> list[str]:
+    return [name for name in named_variables(model) if "lstm" in name]
 
 
 def test_its_variables_have_names_of_their_own():
-    def names(model):
-        return [name for name in named_variables(model) if "lstm" in name]
+    config = make_config()
+    names = find_lstm_names(BertTagger(config, 3))
+    assert len(names) == 12
+    assert names[0].startswith("bilstm/layer_0/forward_lstm/lstm_cell/")
 
-    config = BertConfig.from_dict(FIELDS)
-    found = names(BertTagger(config, 3))
-    assert len(found) == 12
-    assert found[0].startswith("bilstm/layer_0/forward_lstm/lstm_cell/")
-    assert (
-        names(BertPretrainer(config))
-        == names(BertTagger(BertConfig.from_dict(toy.BERT_CONFIG), 3))
-        == []
-    )
+    pretrainer = BertPretrainer(config)
+    assert find_lstm_names(pretrainer) == []
+    usual_config = BertConfig.from_dict(toy.BERT_CONFIG)
+    usual_tagger = BertTagger(usual_config, 3)
+    assert find_lstm_names(usual_tagger) == []
 
 
-def test_a_config_that_cannot_be_built_is_refused(tmp_path):
-    with pytest.raises(InputError, match="num_bilstm_layers must be a whole number from 0, got -1"):
-        BertTagger(BertConfig.from_dict(FIELDS | {"num_bilstm_layers": -1}), 3)
-    odd = {"hidden_size": 15, "num_attention_heads": 3}
-    with pytest.raises(InputError, match="num_bilstm_layers needs an even hidden_size"):
-        BertTagger(BertConfig.from_dict(FIELDS | odd), 3)
-    with pytest.raises(
-        InputError,
-        match="has no name for bilstm/layer_0/forward_lstm/lstm_cell/kernel; save the model as tf1",
-    ):
-        BertTagger(BertConfig.from_dict(FIELDS), 3).save_pretrained(
-            str(tmp_path / "hf"),
-            "huggingface",
-        )
+def test_a_config_that_cannot_be_built_is_refused():
+    negative = make_config(num_bilstm_layers=-1)
+    message = "num_bilstm_layers must be a whole number from 0, got -1"
+    with pytest.raises(InputError, match=message):
+        BertTagger(negative, 3)
+    odd = make_config(hidden_size=15, num_attention_heads=3)
+    message = "num_bilstm_layers needs an even hidden_size"
+    with pytest.raises(InputError, match=message):
+        BertTagger(odd, 3)
+
+
+def test_hugging_face_has_no_names_for_it(tmp_path):
+    model = BertTagger(make_config(), 3)
+    folder = str(tmp_path / "hf")
+    message = "has no name for bilstm/layer_0/forward_lstm/lstm_cell/kernel; save the model as tf1"
+    with pytest.raises(InputError, match=message):
+        model.save_pretrained(folder, "huggingface")
 
 
 @pytest.mark.parametrize(
     ("family", "dtype"),
-    [("squad", "bfloat16"), *in_test_long(("choice", "float32"))],
+    [
+        ("squad", "bfloat16"),
+        *in_test_long(("choice", "float32")),
+    ],
 )
 def test_the_folder_keeps_the_layers(tmp_path, family, dtype):
     options = fine_tuning_runs.prepared(tmp_path, family)
-    flags = {"do_train": True, "do_predict": True, "num_bilstm_layers": 1, "learning_rate": 1e-2}
-    flags |= {"dtype": dtype}
-    fine_tuning_runs.run(family, options, tmp_path / "out", **flags)
-    after = checkpoint_values(latest_checkpoint(str(tmp_path / "out")))
-    assert len([name for name in after if name.startswith("bilstm/") and "adam" not in name]) == 6
-    assert json.loads((tmp_path / "out/bert_config.json").read_text())["num_bilstm_layers"] == 1
-
-    with pytest.raises(InputError, match=r"has bilstm/.*, which the model of the config lacks"):
-        # With the original's config.
-        fine_tuning_runs.run(family, options, tmp_path / "out", do_predict=True)
-    predictions = fine_tuning_runs.FAMILIES[family].predictions
-    expected = (tmp_path / "out" / predictions).read_text()
-    (tmp_path / "out" / predictions).unlink()
-    again = flags | {
-        "do_train": False,
-        "num_bilstm_layers": None,
-        "bert_config_file": None,
+    out = tmp_path / "out"
+    flags = {
+        "do_predict": True,
+        "learning_rate": 1e-2,
+        "dtype": dtype,
     }
-    fine_tuning_runs.run(family, options, tmp_path / "out", **again)
-    assert (tmp_path / "out" / predictions).read_text() == expected
+    fine_tuning_runs.run(
+        family,
+        options,
+        out,
+        do_train=True,
+        num_bilstm_layers=1,
+        **flags,
+    )
+    after = checkpoint_values(latest_checkpoint(str(out)))
+    bilstm_names = [name for name in after if name.startswith("bilstm/")]
+    weight_names = [name for name in bilstm_names if "adam" not in name]
+    assert len(weight_names) == 6
+    config = json.loads((out / "bert_config.json").read_text())
+    assert config["num_bilstm_layers"] == 1
+
+    message = r"has bilstm/.*, which the model of the config lacks"
+    with pytest.raises(InputError, match=message):
+        # With the original's config.
+        fine_tuning_runs.run(family, options, out, do_predict=True)
+
+    predictions_file = out / fine_tuning_runs.FAMILIES[family].predictions
+    predictions = predictions_file.read_text()
+    predictions_file.unlink()
+    fine_tuning_runs.run(
+        family,
+        options,
+        out,
+        do_train=False,
+        num_bilstm_layers=None,
+        bert_config_file=None,
+        **flags,
+    )
+    assert predictions_file.read_text() == predictions

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from official_bert import BertConfig, BertPretrainer
 from official_bert.modeling import cpu_bfloat16
@@ -28,99 +29,156 @@ def drawn(*shape: int, dtype="bfloat16") -> tf.Tensor:
     return tf.cast(RANDOM.normal(size=shape), dtype)
 
 
-def softmax(x):
-    exponentials = np.exp(x - x.max(-1, keepdims=True))
-    return exponentials / exponentials.sum(-1, keepdims=True)
+# The functions in numpy.
+
+
+def add_bias(product, bias):
+    return product + bias
+
+
+def gelu_with_bias(product, bias):
+    x = product + bias
+    cubic = x + 0.044715 * x**3
+    scale = math.sqrt(2 / math.pi)
+    share = 1 + np.tanh(scale * cubic)
+    return 0.5 * x * share
 
 
 def merged(product, residual, bias, gamma, beta, epsilon, keep, rate):
-    x = np.where(keep, (product + bias) / (1 - rate), 0) + residual
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(
-        x.var(-1, keepdims=True) + epsilon
-    ) * gamma + beta
+    scaled = (product + bias) / (1 - rate)
+    x = np.where(keep, scaled, 0) + residual
+    mean = x.mean(-1, keepdims=True)
+    variance = x.var(-1, keepdims=True)
+    deviation = np.sqrt(variance + epsilon)
+    return (x - mean) / deviation * gamma + beta
 
 
-def activated(product, bias):
-    x = product + bias
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+def attention_weights(scores, bias, keep, rate):
+    biased = scores + bias
+    largest = biased.max(-1, keepdims=True)
+    exponentials = np.exp(biased - largest)
+    totals = exponentials.sum(-1, keepdims=True)
+    probabilities = exponentials / totals
+    scaled = probabilities / (1 - rate)
+    return np.where(keep, scaled, 0)
 
 
-KEPT = tf.constant(RANDOM.random((ROWS, WIDTH)) > 0.3), tf.constant(0.3)
-ALL = tf.constant(True), tf.constant(0.0)
-MATRIX, VECTOR = drawn(ROWS, WIDTH), drawn(WIDTH, dtype="float32")
-VECTORS = VECTOR, drawn(WIDTH, dtype="float32"), drawn(WIDTH, dtype="float32")
-SUB_LAYER = MATRIX, drawn(ROWS, WIDTH), *VECTORS, tf.constant(1e-12)
-SCORES = (
-    drawn(2, 3, 4, WIDTH),
-    tf.constant(RANDOM.choice([0.0, -10000.0], (2, 1, 1, WIDTH)), tf.float32),
+def draw_mask(*shape: int) -> tf.Tensor:
+    return tf.constant(RANDOM.random(shape) > 0.3)
+
+
+# The masks of dropout with their rates.
+KEPT = (draw_mask(ROWS, WIDTH), tf.constant(0.3))
+ALL = (tf.constant(True), tf.constant(0.0))
+MATRIX = drawn(ROWS, WIDTH)
+BIAS = drawn(WIDTH, dtype="float32")
+GAMMA = drawn(WIDTH, dtype="float32")
+BETA = drawn(WIDTH, dtype="float32")
+RESIDUAL = drawn(ROWS, WIDTH)
+EPSILON = tf.constant(1e-12)
+SUB_LAYER = (MATRIX, RESIDUAL, BIAS, GAMMA, BETA, EPSILON)
+SCORES = drawn(2, 3, 4, WIDTH)
+DRAWN_BIAS = RANDOM.choice([0.0, -10000.0], (2, 1, 1, WIDTH))
+SCORE_BIAS = tf.constant(DRAWN_BIAS, tf.float32)
+KEPT_SCORES = (draw_mask(2, 3, 4, WIDTH), tf.constant(0.3))
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "num_gradients", "reference"),
+    [
+        pytest.param(
+            cpu_bfloat16.activated(None),
+            (MATRIX, BIAS),
+            2,
+            add_bias,
+            id="bias",
+        ),
+        pytest.param(
+            cpu_bfloat16.activated(gelu),
+            (MATRIX, BIAS),
+            2,
+            gelu_with_bias,
+            id="gelu",
+        ),
+        pytest.param(
+            cpu_bfloat16.merged,
+            (*SUB_LAYER, *ALL),
+            5,
+            merged,
+            id="end",
+        ),
+        pytest.param(
+            cpu_bfloat16.merged,
+            (*SUB_LAYER, *KEPT),
+            5,
+            merged,
+            id="end, dropout",
+        ),
+        pytest.param(
+            cpu_bfloat16.attention_weights,
+            (SCORES, SCORE_BIAS, *ALL),
+            1,
+            attention_weights,
+            id="softmax",
+        ),
+        pytest.param(
+            cpu_bfloat16.attention_weights,
+            (SCORES, SCORE_BIAS, *KEPT_SCORES),
+            1,
+            attention_weights,
+            id="softmax, dropout",
+        ),
+    ],
 )
-KEPT_SCORES = tf.constant(RANDOM.random((2, 3, 4, WIDTH)) > 0.3), KEPT[1]
-# The function, its arguments, of which the first ones have a gradient, and the function in numpy.
-CASES = {
-    "bias": (
-        cpu_bfloat16.activated(None),
-        (MATRIX, VECTOR),
-        2,
-        lambda product, bias: product + bias,
-    ),
-    "gelu": (cpu_bfloat16.activated(gelu), (MATRIX, VECTOR), 2, activated),
-    "end": (cpu_bfloat16.merged, (*SUB_LAYER, *ALL), 5, merged),
-    "end, dropout": (cpu_bfloat16.merged, (*SUB_LAYER, *KEPT), 5, merged),
-    "softmax": (
-        cpu_bfloat16.attention_weights,
-        (*SCORES, *ALL),
-        1,
-        lambda x, bias, keep, rate: softmax(x + bias),
-    ),
-    "softmax, dropout": (
-        cpu_bfloat16.attention_weights,
-        (*SCORES, *KEPT_SCORES),
-        1,
-        lambda x, bias, keep, rate: np.where(keep, softmax(x + bias) / (1 - rate), 0),
-    ),
-}
-
-
-def in_float64(tensors) -> list[np.ndarray]:
-    return [np.asarray(tf.cast(tensor, tf.float64)) for tensor in tensors]
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_outputs_and_gradients_are_those_of_numpy(case):
-    function, arguments, count, reference = CASES[case]
-    numbers = [
-        array if i < count else arguments[i].numpy()
-        for i, array in enumerate(in_float64(arguments[:count]))
-    ]
-    numbers += [tensor.numpy() for tensor in arguments[count:]]
+def test_outputs_and_gradients_are_those_of_numpy(function, arguments, num_gradients, reference):
+    """The first arguments have a gradient."""
+    sources = arguments[:num_gradients]
+    others = arguments[num_gradients:]
+    numbers = [to_float64(tensor) for tensor in sources]
+    numbers += [tensor.numpy() for tensor in others]
     expected = reference(*numbers)
-    upstream = np.asarray(
-        tf.cast(tf.cast(RANDOM.normal(size=expected.shape), tf.bfloat16), tf.float64)
-    )
+    upstream_16 = drawn(*expected.shape)
+    upstream = to_float64(upstream_16)
 
     @tf.function
     def run():
         with tf.GradientTape() as tape:
-            tape.watch(arguments[:count])
+            tape.watch(sources)
             output = function(*arguments)
-        return output, tape.gradient(output, arguments[:count], tf.cast(upstream, output.dtype))
+        output_gradients = tf.cast(upstream, output.dtype)
+        return output, tape.gradient(output, sources, output_gradients)
 
     output, gradients = run()
-    assert [gradient.dtype for gradient in gradients] == [
-        argument.dtype for argument in arguments[:count]
-    ]
-    np.testing.assert_allclose(in_float64([output])[0], expected, rtol=2e-2, atol=1e-2)
-    for number, gradient in enumerate(in_float64(gradients)):
+    gradient_types = [gradient.dtype for gradient in gradients]
+    assert gradient_types == [source.dtype for source in sources]
+    assert_allclose(
+        to_float64(output),
+        expected,
+        rtol=2e-2,
+        atol=1e-2,
+    )
+
+    def weighted_sum(position, moved):
+        """The sum of the outputs by `upstream`, with another number at a position."""
+        moved_numbers = list(numbers)
+        moved_numbers[position] = moved
+        return np.sum(upstream * reference(*moved_numbers))
+
+    for position, tensor in enumerate(gradients):
+        gradient = to_float64(tensor)
         direction = RANDOM.normal(size=gradient.shape)
-        ends = []
-        for step in (1e-4, -1e-4):
-            moved = [*numbers[:number], numbers[number] + step * direction, *numbers[number + 1 :]]
-            ends.append(np.sum(upstream * reference(*moved)))
-        sizes = np.sqrt(np.sum(np.square(gradient)) * np.mean(np.square(direction)))
-        assert np.sum(gradient * direction) == pytest.approx(
-            (ends[0] - ends[1]) / 2e-4,
-            abs=2e-2 * sizes,
-        )
+        number = numbers[position]
+        higher = weighted_sum(position, number + 1e-4 * direction)
+        lower = weighted_sum(position, number - 1e-4 * direction)
+        expected_slope = (higher - lower) / 2e-4
+        slope = np.sum(gradient * direction)
+        squared_norm = np.sum(np.square(gradient))
+        size = np.sqrt(squared_norm * np.mean(np.square(direction)))
+        assert slope == pytest.approx(expected_slope, abs=2e-2 * size)
+
+
+def to_float64(tensor) -> np.ndarray:
+    return np.asarray(tf.cast(tensor, tf.float64))
 
 
 @pytest.mark.parametrize(
@@ -128,16 +186,24 @@ def test_outputs_and_gradients_are_those_of_numpy(case):
     [
         (0.1, 0.1, True),
         (0.3, 0.0, False),
-        *in_test_long((0.1, 0.1, False), (0.3, 0.0, True), (0.0, 0.3, False), (0.0, 0.3, True)),
+        *in_test_long(
+            (0.1, 0.1, False),
+            (0.3, 0.0, True),
+            (0.0, 0.3, False),
+            (0.0, 0.3, True),
+        ),
     ],
 )
 def test_gradients_of_a_training_are_as_near_to_float32_as_without(
     monkeypatch, hidden_rate, attention_rate, recompute_layers
 ):
-    rates = {"hidden_dropout_prob": hidden_rate, "attention_probs_dropout_prob": attention_rate}
-    config = BertConfig.from_dict(
-        toy.BERT_CONFIG | rates | {"num_hidden_layers": 1, "vocab_size": 1000}
-    )
+    changes = {
+        "hidden_dropout_prob": hidden_rate,
+        "attention_probs_dropout_prob": attention_rate,
+        "num_hidden_layers": 1,
+        "vocab_size": 1000,
+    }
+    config = BertConfig.from_dict(toy.BERT_CONFIG | changes)
     batch = load_batch(GOLDEN / "model_gelu", "usual")
 
     def losses_and_gradients(dtype, is_available):
@@ -151,17 +217,19 @@ def test_gradients_of_a_training_are_as_near_to_float32_as_without(
         @tf.function
         def run():
             with tf.GradientTape() as tape:
-                loss, sums = objective.loss(batch, objective.totals(batch), tf.constant([1, 2]))
-            return loss, sums, [tf.convert_to_tensor(one) for one in tape.gradient(loss, weights)]
+                totals = objective.totals(batch)
+                seed = tf.constant([1, 2])
+                loss, sums = objective.loss(batch, totals, seed)
+            gradients = tape.gradient(loss, weights)
+            dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+            return loss, sums, dense
 
-        kinds = {operation.type for operation in run.get_concrete_function().graph.get_operations()}
+        graph = run.get_concrete_function().graph
+        operation_types = {operation.type for operation in graph.get_operations()}
+        is_fused = "PartitionedCall" in operation_types
         loss, sums, gradients = run()
-        return (
-            "PartitionedCall" in kinds,
-            float(loss),
-            sums,
-            np.concatenate([np.ravel(one) for one in gradients]),
-        )
+        flat_gradients = [np.ravel(gradient) for gradient in gradients]
+        return is_fused, float(loss), sums, np.concatenate(flat_gradients)
 
     is_fused, loss, sums, expected = losses_and_gradients("float32", cpu_bfloat16.is_available)
     assert not is_fused
@@ -170,6 +238,8 @@ def test_gradients_of_a_training_are_as_near_to_float32_as_without(
         is_fused, loss_16, sums_16, gradients = losses_and_gradients("bfloat16", is_available)
         assert loss_16 == pytest.approx(loss, rel=2e-2)
         assert sums_16.keys() == sums.keys()
-        errors.append(np.linalg.norm(gradients - expected) / np.linalg.norm(expected))
+        error_norm = np.linalg.norm(gradients - expected)
+        errors.append(error_norm / np.linalg.norm(expected))
     assert is_fused
-    assert errors[1] < 1.3 * errors[0] < 0.1
+    plain_error, fused_error = errors
+    assert fused_error < 1.3 * plain_error < 0.1

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from official_bert import BertClassifier, BertConfig, BertModel, InputError
 from official_bert.config import ACTIVATIONS
@@ -14,58 +15,86 @@ from official_bert.modeling import layers
 from official_bert.modeling.layers import dropout
 from official_bert.modeling.losses import cross_entropy
 from tests import toy
+from tests.golden_model import largest_difference
 
-CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | {"initializer_range": 0.3})
-IDS = np.random.default_rng(1).integers(5, len(toy.VOCABULARY), (3, 7)).astype(np.int32)
+FIELDS = toy.BERT_CONFIG | {"initializer_range": 0.3}
+CONFIG = BertConfig.from_dict(FIELDS)
+RNG = np.random.default_rng(1)
+DRAWN_IDS = RNG.integers(5, len(toy.VOCABULARY), (3, 7))
+IDS = DRAWN_IDS.astype(np.int32)
+FEATURES = {"input_ids": IDS}
 SEED = tf.constant([5, 7])
 INTERMEDIATE = "bert/encoder/layer_0/intermediate/dense"
 
 
 def normal(*shape) -> np.ndarray:
-    draws = np.random.default_rng(3)
-    return draws.normal(size=shape).astype(np.float32)
+    rng = np.random.default_rng(3)
+    draws = rng.normal(size=shape)
+    return draws.astype(np.float32)
 
 
 def tanh_gelu(x):
-    inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
-    return 0.5 * x * (1 + np.tanh(inner))
+    cubic = x + 0.044715 * x**3
+    scale = np.sqrt(2 / np.pi)
+    share = 1 + np.tanh(scale * cubic)
+    return 0.5 * x * share
+
+
+def test_values_of_gelu():
+    # Hand values: gelu(1) of the tanh form is 0.84119, of the erf form 0.84134.
+    x = tf.constant([1.0, -1.0, 3.0])
+    expected = [0.84119199, -0.15880801, 2.99636261]
+    assert_allclose(
+        layers.gelu(x),
+        expected,
+        atol=2e-7,
+    )
+    one = tf.constant(1.0)
+    assert_allclose(
+        layers.gelu_erf(one),
+        0.84134475,
+        atol=1e-7,
+    )
 
 
 def test_activations_by_name():
     assert layers.ACTIVATIONS.keys() <= ACTIVATIONS.keys()
-    # Hand values: gelu(1) of the tanh form is 0.84119, of the erf form 0.84134.
-    activations = layers.gelu(tf.constant([1.0, -1.0, 3.0]))
-    expected = [0.84119199, -0.15880801, 2.99636261]
-    np.testing.assert_allclose(activations, expected, atol=2e-7)
-    np.testing.assert_allclose(layers.gelu_erf(tf.constant(1.0)), 0.84134475, atol=1e-7)
-
     assert layers.get_activation("GELU") is layers.gelu
     assert layers.get_activation(None) is None
     assert layers.get_activation("linear") is None
     assert layers.get_activation(len) is len
-    with pytest.raises(InputError, match="no activation is called 'swish'; use one of gelu, "):
+    message = "no activation is called 'swish'; use one of gelu, "
+    with pytest.raises(InputError, match=message):
         layers.get_activation("swish")
 
 
 def test_lora_adds_a_product_of_two_thin_matrices_and_trains_it_alone(tmp_path):
-    features = {"input_ids": IDS}
     model = BertClassifier(CONFIG, 3)
-    before = model(features).numpy()
+    before = model(FEATURES).numpy()
     model.bert.trainable = False
     dense = model.bert.encoder.stack[0].intermediate.dense
     dense.trainable = True
     dense.enable_lora(2, lora_alpha=6)
-    np.testing.assert_array_equal(model(features), before, "at first the product is 0")
+    at_first = model(FEATURES)
+    assert_array_equal(at_first, before, "at first the product is 0")
 
-    x = normal(5, CONFIG.hidden_size)
+    lora_a = dense.lora_kernel_a.numpy()
     lora_b = normal(2, CONFIG.intermediate_size)
     dense.lora_kernel_b.assign(lora_b)
     scale = 6 / 2
-    kernel = dense._kernel.numpy() + scale * dense.lora_kernel_a.numpy() @ lora_b
-    expected = tanh_gelu(x @ kernel + dense.bias.numpy())
-    np.testing.assert_allclose(dense(x), expected, rtol=2e-5, atol=1e-5)
-    after = model(features).numpy()
-    assert np.abs(after - before).max() > 1e-3
+    update = scale * lora_a @ lora_b
+    kernel = dense._kernel.numpy() + update
+    bias = dense.bias.numpy()
+    x = normal(5, CONFIG.hidden_size)
+    expected = tanh_gelu(x @ kernel + bias)
+    assert_allclose(
+        dense(x),
+        expected,
+        rtol=2e-5,
+        atol=1e-5,
+    )
+    after = model(FEATURES).numpy()
+    assert largest_difference(after, before) > 1e-3
 
     paths = [variable.path for variable in dense.trainable_variables]
     trained_names = [path.removeprefix("classifier/") for path in paths]
@@ -75,7 +104,8 @@ def test_lora_adds_a_product_of_two_thin_matrices_and_trains_it_alone(tmp_path):
         f"{INTERMEDIATE}/lora_kernel_b",
     ]
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(model(features) ** 2)
+        logits = model(FEATURES)
+        loss = tf.reduce_sum(logits**2)
     gradient = tape.gradient(loss, dense.lora_kernel_b.value)
     assert np.abs(gradient).max() > 1e-4
 
@@ -83,7 +113,16 @@ def test_lora_adds_a_product_of_two_thin_matrices_and_trains_it_alone(tmp_path):
         folder = str(tmp_path / layout)
         model.save_pretrained(folder, layout)
         loaded = BertClassifier.from_pretrained(folder)
-        np.testing.assert_allclose(loaded(features), model(features), atol=1e-6)
+        assert_allclose(
+            loaded(FEATURES),
+            model(FEATURES),
+            atol=1e-6,
+        )
+
+
+def round_to_int(values: np.ndarray) -> np.ndarray:
+    rounded = np.round(values)
+    return rounded.astype(int)
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize:UserWarning")
@@ -91,24 +130,34 @@ def test_int8_multiplies_whole_numbers(tmp_path):
     model = BertModel(CONFIG)
     dense = model.encoder.stack[0].intermediate.dense
     # No value of this kernel is within 1e-4 of a rounding boundary.
-    kernel = 0.1 * normal(*dense.kernel.shape)
+    shape = dense.kernel.shape
+    kernel = 0.1 * normal(*shape)
     dense.kernel.assign(kernel)
     before = model(IDS).sequence_output.numpy()
     model.quantize("int8")
 
-    x = normal(5, CONFIG.hidden_size)
     # The kernel has one scale for each output, the input one for each row.
-    kernel_scale = 127 / np.abs(kernel).max(axis=0)
-    x_scale = 127 / np.abs(x).max(axis=1, keepdims=True)
-    int_kernel = np.round(kernel * kernel_scale).astype(int)
-    int_x = np.round(x * x_scale).astype(int)
-    product = int_x @ int_kernel / (x_scale * kernel_scale)
-    expected = tanh_gelu(product + dense.bias.numpy())
-    np.testing.assert_allclose(dense(x), expected, rtol=1e-4, atol=1e-5)
+    largest_weights = np.abs(kernel).max(axis=0)
+    kernel_scale = 127 / largest_weights
+    int_kernel = round_to_int(kernel * kernel_scale)
+    x = normal(5, CONFIG.hidden_size)
+    largest_inputs = np.abs(x).max(axis=1, keepdims=True)
+    x_scale = 127 / largest_inputs
+    int_x = round_to_int(x * x_scale)
+    scale = x_scale * kernel_scale
+    product = int_x @ int_kernel / scale
+    bias = dense.bias.numpy()
+    expected = tanh_gelu(product + bias)
+    assert_allclose(
+        dense(x),
+        expected,
+        rtol=1e-4,
+        atol=1e-5,
+    )
     assert dense.kernel.dtype == "int8"
 
     after = model(IDS).sequence_output.numpy()
-    assert 1e-4 < np.abs(after - before).max() < 0.2
+    assert 1e-4 < largest_difference(after, before) < 0.2
     folder = tmp_path / "new"
     message = "a quantized model has no weights .*; save it before quantize, or"
     with pytest.raises(InputError, match=message):
@@ -117,54 +166,81 @@ def test_int8_multiplies_whole_numbers(tmp_path):
 
 
 def test_layer_norm_of_small_values():
-    x = 1e-6 * normal(3, 8).astype(np.float64)
+    small_values = 1e-6 * normal(3, 8)
+    x = small_values.astype(np.float64)
     mean = x.mean(1, keepdims=True)
     variance = x.var(1, keepdims=True)
-    expected = (x - mean) / np.sqrt(variance + 1e-12)
-    normalized = layers.layer_norm()(x.astype(np.float32))
-    np.testing.assert_allclose(normalized, expected, rtol=1e-3)
+    deviation = np.sqrt(variance + 1e-12)
+    expected = (x - mean) / deviation
+    layer_norm = layers.layer_norm()
+    normalized = layer_norm(small_values)
+    assert_allclose(normalized, expected, rtol=1e-3)
 
 
 # Two decisions share a random word. The last one of an odd count has a word alone.
-@pytest.mark.parametrize("width", [64, 63])
+@pytest.mark.parametrize(
+    "width",
+    [
+        pytest.param(64, id="even width"),
+        pytest.param(63, id="odd width"),
+    ],
+)
 def test_share_of_zeros_and_scale_of_the_rest(width):
     rate = 0.1
     x = tf.ones([3999, width])
     dropped = dropout(x, rate, SEED, index=3).numpy()
-    assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / 0.9)}
-    is_zero = dropped == 0
-    deviation = np.sqrt(rate * (1 - rate) / dropped.size)
-    assert abs(is_zero.mean() - rate) < 4 * deviation + 1e-5
+    zero = np.float32(0)
+    scaled_one = np.float32(1 / 0.9)
+    assert set(np.unique(dropped)) == {zero, scaled_one}
+    zero_share = np.mean(dropped == 0)
+    variance = rate * (1 - rate)
+    standard_error = np.sqrt(variance / dropped.size)
+    largest_error = 4 * standard_error + 1e-5
+    assert abs(zero_share - rate) < largest_error
 
 
 def test_decisions_are_unrelated():
     """Masks of different seeds and places in the model are unrelated, and so are neighbours."""
     x = tf.ones([2000, 64])
     masks = []
-    for seed in (SEED, tf.constant([5, 8]), tf.constant([6, 7])):
+    for seed in ([5, 7], [5, 8], [6, 7]):
         for index in (0, 1):
-            dropped = dropout(x, 0.5, seed, index).numpy()
-            masks.append(dropped == 0)
+            dropped = dropout(
+                x,
+                rate=0.5,
+                seed=tf.constant(seed),
+                index=index,
+            )
+            masks.append(dropped.numpy() == 0)
 
     pairs = list(itertools.combinations(masks, 2))
+    first_mask = masks[0]
     for shift in (1, 2):
-        pairs.append((masks[0][:, shift:], masks[0][:, :-shift]))
+        left = first_mask[:, :-shift]
+        right = first_mask[:, shift:]
+        pairs.append((right, left))
     for first, second in pairs:
-        share = (first == second).mean()
-        deviation = 0.5 / np.sqrt(first.size)
-        assert abs(share - 0.5) < 5 * deviation
+        equal_share = np.mean(first == second)
+        standard_error = 0.5 / np.sqrt(first.size)
+        assert abs(equal_share - 0.5) < 5 * standard_error
 
 
 def test_xla_draws_the_same_mask_and_a_gradient_passes_where_the_value_did():
-    x = tf.Variable(tf.random.normal([50, 8]))
-    with tf.GradientTape() as tape:
-        y = dropout(x, 0.25, SEED, 1)
-    gradient = tape.gradient(y, x)
-    expected_gradient = np.where(y.numpy() != 0, 1 / 0.75, 0.0)
-    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-6)
+    draws = tf.random.normal([50, 8])
+    x = tf.Variable(draws)
 
-    compiled = tf.function(lambda: dropout(x, 0.25, SEED, 1), jit_compile=True)
-    np.testing.assert_array_equal(compiled(), y)
+    def drop():
+        return dropout(x, 0.25, SEED, 1)
+
+    with tf.GradientTape() as tape:
+        y = drop()
+    gradient = tape.gradient(y, x)
+    is_kept = y.numpy() != 0
+    expected_gradient = np.where(is_kept, 1 / 0.75, 0.0)
+    assert_allclose(gradient, expected_gradient, rtol=1e-6)
+
+    compiled = tf.function(drop, jit_compile=True)
+    assert_array_equal(compiled(), y)
 
 
 def test_no_seed_or_no_rate_leaves_the_value():
@@ -175,31 +251,47 @@ def test_no_seed_or_no_rate_leaves_the_value():
     assert without_rate is x
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e4])
-def test_cross_entropy_and_its_gradient(scale):
-    draws = np.random.default_rng(0)
-    logits = (draws.normal(size=(7, 300)) * scale).astype(np.float32)
-    labels = draws.integers(0, 300, 7).astype(np.int32)
-    upstream = draws.normal(size=7).astype(np.float32)
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    exponentials = np.exp(shifted)
+    totals = exponentials.sum(axis=1, keepdims=True)
+    return shifted - np.log(totals)
 
-    exact = logits.astype(np.float64)
-    shifted = exact - exact.max(axis=1, keepdims=True)
-    totals = np.exp(shifted).sum(axis=1, keepdims=True)
-    log_probs = shifted - np.log(totals)
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        pytest.param(1.0, id="small logits"),
+        pytest.param(1e4, id="large logits"),
+    ],
+)
+def test_cross_entropy_and_its_gradient(scale):
+    rng = np.random.default_rng(0)
+    logits = scale * rng.normal(size=(7, 300))
+    logits = logits.astype(np.float32)
+    labels = rng.integers(0, 300, 7)
+    labels = labels.astype(np.int32)
+    upstream = rng.normal(size=7)
+    upstream = upstream.astype(np.float32)
+
+    exact_logits = logits.astype(np.float64)
+    log_probs = log_softmax(exact_logits)
     one_hot = np.eye(300)[labels]
-    expected_losses = -(log_probs * one_hot).sum(axis=1)
-    expected_gradient = (np.exp(log_probs) - one_hot) * upstream[:, None]
+    label_log_probs = (log_probs * one_hot).sum(axis=1)
+    logit_gradient = np.exp(log_probs) - one_hot
+    expected_gradient = logit_gradient * upstream[:, None]
 
     x = tf.constant(logits)
     with tf.GradientTape() as tape:
         tape.watch(x)
         losses = cross_entropy(x, labels)
     gradient = tape.gradient(losses, x, output_gradients=upstream)
-    np.testing.assert_allclose(losses, expected_losses, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(gradient, expected_gradient, atol=1e-6)
+    assert_allclose(losses, -label_log_probs, rtol=1e-6, atol=1e-6)
+    assert_allclose(gradient, expected_gradient, atol=1e-6)
 
 
 def test_a_certain_prediction_costs_nothing():
     logits = tf.constant([[0.0, 200.0]])
     labels = tf.constant([1])
-    np.testing.assert_array_equal(cross_entropy(logits, labels), [0.0])
+    losses = cross_entropy(logits, labels)
+    assert_array_equal(losses, [0.0])
