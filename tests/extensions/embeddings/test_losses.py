@@ -45,7 +45,8 @@ def make_loss(name: str, **settings):
 
 def compute_loss(name: str, vectors=VECTORS, features=None, **settings) -> np.ndarray:
     loss = make_loss(name, **settings)
-    value = loss(tf.constant(vectors), features or {})
+    features = features or {}
+    value = loss(tf.constant(vectors), features)
     return value.numpy()
 
 
@@ -54,8 +55,13 @@ def close(value):
 
 
 def cosine(a, b) -> float:
-    norms = math.sqrt(np.dot(a, a) * np.dot(b, b))
+    squares = np.dot(a, a) * np.dot(b, b)
+    norms = math.sqrt(squares)
     return float(np.dot(a, b) / norms)
+
+
+def list_cosines(pairs) -> list[float]:
+    return [cosine(*pair) for pair in pairs]
 
 
 def ranking_loss(vectors, excluded=(), scale=20.0) -> float:
@@ -74,10 +80,11 @@ def ranking_losses(vectors, excluded=(), scale=20.0) -> list[float]:
         excluded: Pairs (anchor, candidate) that are no negatives.
         scale: The factor of the cosines.
     """
-    columns = vectors[:, 1:].swapaxes(0, 1)
-    candidates = np.concatenate(columns)
+    columns = vectors.swapaxes(0, 1)
+    anchors, *others = columns
+    candidates = np.concatenate(others)
     losses = []
-    for row, anchor in enumerate(vectors[:, 0]):
+    for row, anchor in enumerate(anchors):
         total = 0
         for number, candidate in enumerate(candidates):
             logit = scale * cosine(anchor, candidate)
@@ -128,7 +135,7 @@ def test_ranking_loss_excludes_negatives_that_are_positives():
 
 
 def test_cosent_counts_pairs_in_the_wrong_order():
-    cosines = [cosine(*pair) for pair in PAIRS]
+    cosines = list_cosines(PAIRS)
     total = 1.0
     for i in range(5):
         for j in range(5):
@@ -142,8 +149,8 @@ def test_cosent_counts_pairs_in_the_wrong_order():
 
 
 def test_cosine_similarity_loss_is_the_squared_difference():
-    cosines = [cosine(*pair) for pair in PAIRS]
-    expected = (cosines - SCORES) ** 2
+    differences = list_cosines(PAIRS) - SCORES
+    expected = differences**2
     losses = compute_loss("cosine_similarity", PAIRS, {"scores": SCORES})
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
 
@@ -151,7 +158,8 @@ def test_cosine_similarity_loss_is_the_squared_difference():
 def test_triplet_loss_is_zero_beyond_the_margin():
     near = np.linalg.norm(ANCHORS - SECOND, axis=1)
     far = np.linalg.norm(ANCHORS - THIRD, axis=1)
-    expected = np.maximum(0.0, near - far + 0.5)
+    margins = near - far + 0.5
+    expected = np.maximum(0.0, margins)
     assert 0 < (expected == 0).sum() < 5
 
     losses = compute_loss("triplet", triplet_margin=0.5)

@@ -54,9 +54,9 @@ def draw_vectors(seed: int, *shape: int, ties: bool = False) -> np.ndarray:
     if not ties:
         vectors = generator.normal(size=shape)
         return np.float32(vectors)
-    half_signs = generator.choice([-0.5, 0.5], shape)
-    lengths = generator.choice([0.5, 2], shape[:-1])
-    return np.float32(half_signs) * lengths[..., None]
+    directions = generator.choice([-0.5, 0.5], shape)
+    lengths = generator.choice([0.5, 2], (*shape[:-1], 1))
+    return np.float32(directions) * lengths
 
 
 def draw_row_sets(seed: int, num_sets: int, num_rows: int, max_size: int) -> list[set[int]]:
@@ -93,8 +93,9 @@ def test_cosines():
     for row in range(50):
         x = np.float64(a[row])
         y = np.float64(b[row])
-        norms = np.sqrt((x @ x) * (y @ y))
-        expected.append(x @ y / norms)
+        squares = (x @ x) * (y @ y)
+        cosine = x @ y / np.sqrt(squares)
+        expected.append(cosine)
     np.testing.assert_allclose(values, expected, rtol=1e-12)
 
     zeros = np.zeros((1, WIDTH))
@@ -195,7 +196,11 @@ def test_triplets_count_positives_that_are_nearer_than_negatives():
     assert metrics == close({"accuracy": 4 / 6})
 
 
-def score_ranking(ranking: list[int], relevant: set[int], is_full_map: bool) -> dict[str, float]:
+def score_ranking(
+    ranking: list[int],
+    relevant: set[int],
+    is_full_map: bool,
+) -> dict[str, float]:
     """Compute the scores of one query by going down its ranking.
 
     Args:
@@ -229,14 +234,14 @@ def score_ranking(ranking: list[int], relevant: set[int], is_full_map: bool) -> 
         "mrr_at_10": reciprocal_rank,
         "accuracy_at_1": float(ranking[:1] and ranking[0] in relevant),
     }
+    num_relevant = len(relevant)
     if is_full_map:
-        scores["map"] = precisions / len(relevant)
+        scores["map"] = precisions / num_relevant
     else:
-        scores["map_at_100"] = precisions / min(len(relevant), 100)
+        scores["map_at_100"] = precisions / min(num_relevant, 100)
     for k in (1, 5, 10, 100):
         hits = relevant.intersection(ranking[:k])
-        recall = len(hits) / len(relevant)
-        scores[f"recall_at_{k}"] = recall
+        scores[f"recall_at_{k}"] = len(hits) / num_relevant
     return scores
 
 
@@ -284,7 +289,7 @@ def test_retrieval_ranks_as_a_sort(monkeypatch, ties, max_relevant, has_candidat
         candidates = draw_row_sets(4, 20, 250, 240)
         # Every ranking of the last query is right.
         candidates[-1] = relevant[-1]
-        repeated_candidates = [np.array([*rows, *rows], np.int64) for rows in candidates]
+        repeated_candidates = [np.int64([*rows, *rows]) for rows in candidates]
 
     metrics = retrieval(queries, corpus, relevant, repeated_candidates)
 
@@ -371,7 +376,8 @@ def rounded(values: list[float]) -> set[float]:
 
 def test_clusters_are_compared_with_labels():
     vectors, labels = draw_clusters(1, 300, "abc", 0.1)
-    assert clustering(vectors, labels, seed=1) == close({"v_measure": 1.0})
+    metrics = clustering(vectors, labels, seed=1)
+    assert metrics == close({"v_measure": 1.0})
 
     # Which two of the three clusters are joined depends on the seed.
     two_labels = np.where(labels == "c", "a", labels)
@@ -412,8 +418,11 @@ def test_few_shot_draws_examples_of_each_label_by_numbered_draws():
 
     expected = {}
     for shots in (5, 2):
-        seeds = [(4, shots, draw) for draw in (2, 1, 0)]
-        accuracies = [few_shot_accuracy(train, test, shots, seed) for seed in seeds]
+        accuracies = []
+        for draw in (2, 1, 0):
+            seed = (4, shots, draw)
+            accuracy = few_shot_accuracy(train, test, shots, seed)
+            accuracies.append(accuracy)
         deviation = np.std(accuracies, ddof=1)
         expected[f"accuracy_{shots}"] = np.mean(accuracies)
         expected[f"accuracy_{shots}_std"] = deviation
@@ -429,8 +438,8 @@ def test_few_shot_has_two_numbers_of_shots_by_default():
 
 def test_few_shot_refuses_more_shots_than_examples():
     test = draw_clusters(1, 60, "xyz", 1.0)
-    rows = slice(2, 6)
-    train = LabelledVectors(test.vectors[rows], test.labels[rows])
+    vectors, labels = test
+    train = LabelledVectors(vectors[2:6], labels[2:6])
     message = r"the label 'x' has 1 examples to draw 8 from; give it more"
     with pytest.raises(InputError, match=message):
         few_shot(train, test, shots=(1, 8))
@@ -533,7 +542,8 @@ def test_pairs_and_triplets_have_the_values_of_sentence_transformers(ties):
 
     evaluator = evaluation.TripletEvaluator(A_NAMES, B_NAMES, C_NAMES)
     theirs = evaluator(model)
-    assert triplets(a, b, c) == {"accuracy": theirs["cosine_accuracy"]}
+    metrics = triplets(a, b, c)
+    assert metrics == {"accuracy": theirs["cosine_accuracy"]}
 
 
 def name_rows(rows: set[int]) -> set[str]:

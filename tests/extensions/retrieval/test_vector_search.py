@@ -31,7 +31,8 @@ def test_search_returns_numpys_neighbours_for_all_block_sizes(k):
     assert scores.dtype == np.float32
     assert rows.dtype == np.int64
     equal_rows = [3, 7, 19, 33]
-    assert rows[-1, :4].tolist() == equal_rows[:k]
+    nearest = rows[-1, :4].tolist()
+    assert nearest == equal_rows[:k]
 
 
 def test_search_ranks_cosines_that_float32_products_confuse():
@@ -80,7 +81,8 @@ def test_paraphrases_reads_a_corpus_in_blocks():
 
 def list_similar_pairs(table: np.ndarray, threshold: float) -> list[tuple[int, int]]:
     """List the pairs of rows from a cosine on, the most similar ones first, then by number."""
-    all_pairs = itertools.combinations(range(len(table)), 2)
+    rows = range(len(table))
+    all_pairs = itertools.combinations(rows, 2)
     pairs = [pair for pair in all_pairs if table[pair] >= threshold]
     return sorted(pairs, key=lambda pair: -table[pair])
 
@@ -120,7 +122,8 @@ def test_no_query_has_no_neighbours():
 
 @pytest.mark.parametrize("num_vectors", [0, 1])
 def test_fewer_than_two_vectors_have_no_pairs(num_vectors):
-    _, rows = paraphrases(CORPUS[:num_vectors], 3)
+    corpus = CORPUS[:num_vectors]
+    _, rows = paraphrases(corpus, 3)
     assert rows.shape == (0, 2)
 
 
