@@ -49,7 +49,9 @@ def test_a_summary_has_the_mean_and_the_deviation():
 
 
 def test_a_difference_is_in_standard_errors():
-    gap, num_errors = difference(summarize(FIRST), summarize(SECOND))
+    first = summarize(FIRST)
+    second = summarize(SECOND)
+    gap, num_errors = difference(first, second)
     expected_gap = np.mean(SECOND) - np.mean(FIRST)
     np.testing.assert_allclose(gap, expected_gap)
     first_variance = np.var(FIRST, ddof=1)
@@ -96,7 +98,8 @@ def test_the_page(plan):
         score = scores.get((cell.row, cell.seed))
         if cell.column.task and score:
             results[cell.step] = make_result(18.0, eval_spearman=score)
-    first, second, *_ = [step for step in plan.steps if step.kind == "pretraining"]
+    pretrainings = [step for step in plan.steps if step.kind == "pretraining"]
+    first, second, *_ = pretrainings
     results[first] = make_result(1800.0, is_resumed=True)
     results[second] = make_result(1925.4)
 

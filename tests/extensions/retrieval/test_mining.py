@@ -50,7 +50,8 @@ SEARCH = mining.search
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
     pytest.importorskip("official_bert.extensions.embeddings")
-    folder = toy.make_bert_base_dir(tmp_path_factory.mktemp("vectors") / "model")
+    parent = tmp_path_factory.mktemp("vectors")
+    folder = toy.make_bert_base_dir(parent / "model")
     return str(toy.write_sentence_modules(folder))
 
 
@@ -168,7 +169,8 @@ def test_the_negatives_are_the_nearest_others(
     mining.run(make_options(tmp_path, model, **changes))
 
     lines = read_lines(tmp_path)
-    assert lines == mine_plainly(load_predictor(model), POSITIVES, **PLAIN | changes)
+    settings = PLAIN | changes
+    assert lines == mine_plainly(load_predictor(model), POSITIVES, **settings)
     counts = {len(line["negative"]) for line in lines}
     if num_negatives is None:
         assert len(counts) > 1
@@ -179,8 +181,9 @@ def test_the_negatives_are_the_nearest_others(
 
 @pytest.mark.usefixtures("loads_once")
 def test_a_corpus_may_be_a_file_or_an_index(tmp_path, model, load_predictor):
-    later_words = WORDS[3:]
-    corpus = [f"{word} {later}" for word, later in zip(WORDS, later_words, strict=False)]
+    corpus = []
+    for word, later_word in zip(WORDS, WORDS[3:], strict=False):
+        corpus.append(f"{word} {later_word}")
     corpus.append(POSITIVES[0])
     write_pairs(tmp_path)
 
