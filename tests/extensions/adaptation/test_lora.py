@@ -19,13 +19,17 @@ CONFIG = BertConfig.from_dict(
         "num_hidden_layers": 2,
     }
 )
+NUM_WORDS = len(toy.VOCABULARY)
 GENERATOR = np.random.default_rng(1)
-IDS = np.int32(GENERATOR.integers(5, len(toy.VOCABULARY), (3, 7)))
+IDS = np.int32(GENERATOR.integers(5, NUM_WORDS, (3, 7)))
 
 
 def list_adapters(model) -> dict:
-    variables = named_variables(model)
-    return {name: variables[name] for name in variables if "lora_kernel_" in name}
+    adapters = {}
+    for name, variable in named_variables(model).items():
+        if "lora_kernel_" in name:
+            adapters[name] = variable
+    return adapters
 
 
 def fill(variable, value: float):
@@ -50,7 +54,8 @@ def test_the_sum_is_in_32_bits_for_16_bit_products():
     output = np.asarray(dense(row), np.float32)
     # The sum, 1 + 6/1024, is rounded to 1 + 8/1024; each part alone is rounded to 1 or to 1 +
     # 3/1024.
-    np.testing.assert_array_equal(output, 1 + 8 / 1024)
+    rounded_sum = 1 + 8 / 1024
+    np.testing.assert_array_equal(output, rounded_sum)
 
 
 @pytest.mark.parametrize("casts", [True, False])
@@ -65,11 +70,14 @@ def test_products_of_tokens_are_in_16_bits(monkeypatch, casts):
     if not casts:
         get_kernel = keras.layers.Dense.kernel.fget
 
-        def get_uncast_kernel(dense):
+        @property
+        def uncast_kernel(dense):
             kernel = get_kernel(dense)
-            return tf.cast(kernel, tf.float32) if dense.lora_enabled else kernel
+            if dense.lora_enabled:
+                return tf.cast(kernel, tf.float32)
+            return kernel
 
-        monkeypatch.setattr(keras.layers.Dense, "kernel", property(get_uncast_kernel))
+        monkeypatch.setattr(keras.layers.Dense, "kernel", uncast_kernel)
 
     def sum_outputs(ids):
         outputs = model(ids).pooled_output

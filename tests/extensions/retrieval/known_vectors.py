@@ -19,7 +19,13 @@ QUERIES = np.zeros((6, WIDTH), np.float32)
 QUERIES[:5] = _GENERATOR.normal(size=(5, WIDTH))
 QUERIES[5] = CORPUS[19]
 
-TEXTS = ["the cat", "", "naïve\u2028猫!", "two\nlines", "the cat"]
+TEXTS = [
+    "the cat",
+    "",
+    "naïve\u2028猫!",
+    "two\nlines",
+    "the cat",
+]
 
 
 def cosine_table(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -28,8 +34,8 @@ def cosine_table(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     b = b.astype(float)
     a_norms = np.linalg.norm(a, axis=1)
     b_norms = np.linalg.norm(b, axis=1)
-    norms = np.maximum(np.outer(a_norms, b_norms), 1e-12)
-    cosines = a @ b.T / norms
+    norms = np.outer(a_norms, b_norms)
+    cosines = a @ b.T / np.maximum(norms, 1e-12)
     return cosines.astype(np.float32)
 
 
@@ -43,4 +49,5 @@ class Table(Extensible):
             texts = [texts]
         if not texts:
             return np.empty((0, 0), np.float32)
-        return np.stack([CORPUS[len(text)] for text in texts])
+        rows = [len(text) for text in texts]
+        return CORPUS[rows]
