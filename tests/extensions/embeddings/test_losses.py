@@ -117,10 +117,15 @@ def test_symmetric_ranking_loss_adds_that_of_the_first_text():
 
 
 def test_ranking_loss_excludes_negatives_that_are_positives():
-    text_ids = UNIQUE_TEXT_IDS.copy()
-    text_ids[3, 1] = text_ids[0, 1]  # row 3 has the positive of row 0
-    text_ids[4, 0] = text_ids[1, 0]  # row 4 has the anchor of row 1
-    text_ids[2, 2] = text_ids[1, 1]  # the negative of row 2 is the positive of row 1
+    text_ids = np.int32(
+        [
+            [0, 1, 2],
+            [3, 4, 5],
+            [6, 7, 4],  # the negative is the positive of row 1
+            [9, 1, 11],  # the positive is that of row 0
+            [3, 13, 14],  # the anchor is that of row 1
+        ]
+    )
 
     loss = compute_loss("multiple_negatives_ranking", features={"text_ids": text_ids})
 
