@@ -36,17 +36,20 @@ def program(path: pathlib.Path, text: str):
 
 
 def run_template(
-    name: str, folder: pathlib.Path, *words: str, **environment
+    name: str,
+    folder: pathlib.Path,
+    *words: str,
+    **environment,
 ) -> subprocess.CompletedProcess:
-    """Runs a template in a folder that has its programs and looks like the checkout."""
-    if not (folder / "examples").exists():
-        (folder / "examples").symlink_to(ROOT / "examples")
-    environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"} | environment
-    command = [TEMPLATES / name, *words]
+    """Run a template in a folder that has its programs and looks like the checkout."""
+    examples = folder / "examples"
+    if not examples.exists():
+        examples.symlink_to(ROOT / "examples")
+    path = os.environ["PATH"]
     return subprocess.run(
-        command,
+        [TEMPLATES / name, *words],
         cwd=folder,
-        env=environment,
+        env=os.environ | {"PATH": f"{folder}:{path}"} | environment,
         capture_output=True,
         text=True,
         timeout=500,
@@ -62,20 +65,33 @@ def is_free(port: int) -> bool:
     return True
 
 
-def cluster_of(monkeypatch, **environment) -> workers.Cluster:
-    """What a worker reads from TF_CONFIG, which the entry script sets before it becomes the
-    worker.
+def find_two_free_ports() -> int:
+    """Return the first of two free ports that follow each other."""
+    for port in range(20000, 32000, 2):
+        if is_free(port) and is_free(port + 1):
+            return port
+    raise OSError("all ports are in use")
+
+
+def read_cluster(monkeypatch, **environment) -> workers.Cluster:
+    """Return what a worker reads from TF_CONFIG, which the entry script sets before it becomes
+    the worker.
     """
-    script, commands = example("clusters/start_worker"), []
+    script = example("clusters/start_worker")
+    commands = []
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["start_worker.py", "run_pretraining.py", "--do_train"])
     monkeypatch.setattr(script.os, "execv", lambda program, command: commands.append(command))
     monkeypatch.setenv("TF_CONFIG", "")
     script.main()
-    strategy = "--distribution_strategy=multi_worker_mirrored"
-    assert commands == [
-        [sys.executable, "-u", str(ROOT / "run_pretraining.py"), strategy, "--do_train"]
+    (command,) = commands
+    assert command == [
+        sys.executable,
+        "-u",
+        str(ROOT / "run_pretraining.py"),
+        "--distribution_strategy=multi_worker_mirrored",
+        "--do_train",
     ]
     return workers.read_cluster()
 
@@ -83,25 +99,65 @@ def cluster_of(monkeypatch, **environment) -> workers.Cluster:
 @pytest.mark.long
 def test_two_workers_train_under_slurm_and_start_again(tmp_path):
     base = make_base(tmp_path / "base")
-    flags = {"bert_config_file": base / "no_dropout.json", "do_eval": True}
-    run_here("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / "one", **flags)))
+    one = tmp_path / "one"
+    two = tmp_path / "two"
+    flags = {
+        "bert_config_file": base / "no_dropout.json",
+        "do_eval": True,
+    }
+    one_flags = flag_list(**flags_of(base, one, **flags))
+    two_flags = flag_list(**flags_of(base, two, **flags))
+    run_here("run_pretraining.py", *one_flags)
+
     program(tmp_path / "srun", SRUN)
     program(tmp_path / "scontrol", "[ \"$*\" = 'show hostnames node[1]' ] && echo localhost")
-    port = next(port for port in range(20000, 32000, 2) if is_free(port) and is_free(port + 1))
-    words = ("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / "two", **flags)))
-    ran = run_template("slurm.sh", tmp_path, *words, PYTHON=sys.executable, WORKER_PORT=str(port))
+    ran = run_template(
+        "slurm.sh",
+        tmp_path,
+        "run_pretraining.py",
+        *two_flags,
+        PYTHON=sys.executable,
+        WORKER_PORT=str(find_two_free_ports()),
+    )
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert ran.stdout.startswith("Starting all workers again (restart 1)\n")
-    assert_same_pretraining(tmp_path / "one", tmp_path / "two", num_replicas=2)
+    assert_same_pretraining(one, two, num_replicas=2)
 
 
-def test_slurm_goes_on_later_or_gives_up(tmp_path):
+@pytest.mark.parametrize(
+    ("status", "template_status", "num_starts", "log"),
+    [
+        pytest.param(143, 0, 1, "requeue 7\n", id="preempted"),
+        pytest.param(1, 1, 1, "", id="failed"),
+        pytest.param(75, 75, 3, "", id="lost a worker"),
+    ],
+)
+def test_slurm_goes_on_later_or_gives_up(tmp_path, status, template_status, num_starts, log):
+    log_file = tmp_path / "scontrol.log"
+    log_file.touch()
     program(tmp_path / "scontrol", 'echo "$@" >> scontrol.log')
-    for status, ends_with, count in ((143, 0, 1), (1, 1, 1), (75, 75, 3)):
-        program(tmp_path / "srun", f"echo srun; exit {status}")
-        ran = run_template("slurm.sh", tmp_path, "run_x.py", SLURM_JOB_ID="7", MAX_RESTARTS="2")
-        assert (ran.returncode, ran.stdout.count("srun")) == (ends_with, count)
-    assert (tmp_path / "scontrol.log").read_text() == "requeue 7\n"
+    program(tmp_path / "srun", f"echo srun; exit {status}")
+    ran = run_template("slurm.sh", tmp_path, "run_x.py", SLURM_JOB_ID="7", MAX_RESTARTS="2")
+    assert ran.returncode == template_status
+    assert ran.stdout.count("srun") == num_starts
+    assert log_file.read_text() == log
+
+
+# A program that sends SIGTERM to the template, and saves for a moment when that hands it on.
+# A signal just before a sleep does not end it, and its handler runs after it.
+SAVING_PROGRAM = """
+import os, signal, sys, time
+
+def save(*_):
+    time.sleep(0.2)
+    print('saved', flush=True)
+    sys.exit(143)
+
+signal.signal(signal.SIGTERM, save)
+os.kill(os.getppid(), signal.SIGTERM)
+while True:
+    time.sleep(0.1)
+"""
 
 
 def test_a_tpu_vm_starts_again_and_hands_sigterm_on(tmp_path):
@@ -109,95 +165,129 @@ def test_a_tpu_vm_starts_again_and_hands_sigterm_on(tmp_path):
         tmp_path / "python",
         '[ -e once ] || { touch once; exit 70; }\necho "$@"; exec "$INSTEAD" -c "$CODE"',
     )
-    run = {"TPU_NAME": "slice-1", "INSTEAD": sys.executable, "CODE": "0"}
-    ran = run_template("tpu_vm.sh", tmp_path, "run_x.py", "--do_train", **run)
+
+    def run_program(code: str) -> subprocess.CompletedProcess:
+        return run_template(
+            "tpu_vm.sh",
+            tmp_path,
+            "run_x.py",
+            "--do_train",
+            TPU_NAME="slice-1",
+            INSTEAD=sys.executable,
+            CODE=code,
+        )
+
+    ran = run_program("0")
     assert ran.returncode == 0
     command = "-u run_x.py --do_train --use_tpu=True --tpu_name=slice-1\n"
     assert ran.stdout == f"Starting again (restart 1)\n{command}"
-    # The program sends SIGTERM to the template, and saves for a moment when that hands it on.
-    run["CODE"] = (
-        "import os, signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.2), "
-        "print('saved', flush=True), sys.exit(143)))\nos.kill(os.getppid(), signal.SIGTERM)\n"
-        # A signal just before a sleep does not end it, and its handler runs after it.
-        "while True: time.sleep(0.1)"
-    )
-    ran = run_template("tpu_vm.sh", tmp_path, "run_x.py", "--do_train", **run)
-    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (143, "saved")
+
+    ran = run_program(SAVING_PROGRAM)
+    assert ran.returncode == 143
+    assert ran.stdout.splitlines()[-1] == "saved"
 
 
 def test_slurm_names_the_workers(monkeypatch, tmp_path):
     program(tmp_path / "scontrol", "echo a; echo b")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    slurm = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "[a-b]"}
-    assert cluster_of(monkeypatch, **slurm) == workers.Cluster(
-        {"worker": ["a:2222", "a:2223", "b:2222", "b:2223"]}, "worker", 3
-    )
+    slurm = {
+        "SLURM_PROCID": "3",
+        "SLURM_NTASKS": "4",
+        "SLURM_JOB_NODELIST": "[a-b]",
+    }
+    cluster = read_cluster(monkeypatch, **slurm)
+    addresses = ["a:2222", "a:2223", "b:2222", "b:2223"]
+    assert cluster == workers.Cluster({"worker": addresses}, "worker", 3)
+
     with pytest.raises(SystemExit, match="3 tasks on 2 nodes; give sbatch --ntasks-per-node"):
-        cluster_of(monkeypatch, SLURM_NTASKS="3")
+        read_cluster(monkeypatch, SLURM_NTASKS="3")
     for name in slurm:
         monkeypatch.delenv(name)
     with pytest.raises(SystemExit, match="neither SLURM_PROCID nor JOB_COMPLETION_INDEX is set"):
-        cluster_of(monkeypatch)
+        read_cluster(monkeypatch)
 
 
 @needs_schemas
 def test_the_shell_scripts_are_clean():
-    subprocess.run(
-        [pathlib.Path(sys.executable).with_name("shellcheck"), *TEMPLATES.glob("*.sh")], check=True
-    )
+    shellcheck = pathlib.Path(sys.executable).with_name("shellcheck")
+    subprocess.run([shellcheck, *TEMPLATES.glob("*.sh")], check=True)
+
+
+def read_documents(name: str) -> list[dict]:
+    """Read the documents of a template for Kubernetes."""
+    yaml = importlib.import_module("yaml")
+    text = (TEMPLATES / name).read_text()
+    return list(yaml.safe_load_all(text))
+
+
+def validate(document: dict):
+    kubernetes = importlib.import_module("kubernetes_validate")
+    kubernetes.validate(document, "1.37", strict=True)
+
+
+def assert_names_workers(monkeypatch, job: dict, host: str):
+    """Assert that the workers of a job find each other at the addresses of this form."""
+    (container,) = job["template"]["spec"]["containers"]
+    assert container["command"] == ["python", "examples/clusters/start_worker.py"]
+    variables = {variable["name"]: variable["value"] for variable in container["env"]}
+    cluster = read_cluster(monkeypatch, **variables, JOB_COMPLETION_INDEX="3")
+    addresses = [f"{host.format(number)}:2222" for number in range(4)]
+    assert cluster == workers.Cluster({"worker": addresses}, "worker", 3)
+    num_workers = variables["NUM_WORKERS"]
+    assert num_workers == str(job["completions"])
+    assert num_workers == str(job["parallelism"])
 
 
 @needs_schemas
-@pytest.mark.parametrize(
-    ("name", "host"), [("indexed_job", "bert-{}.bert"), ("jobset", "bert-workers-0-{}.bert")]
-)
-def test_kubernetes_knows_the_templates_and_they_name_the_workers(monkeypatch, name, host):
-    yaml = importlib.import_module("yaml")
-    kubernetes = importlib.import_module("kubernetes_validate")
-    (*_, made) = documents = list(yaml.safe_load_all((TEMPLATES / f"{name}.yaml").read_text()))
-    if name == "jobset":
-        module = importlib.import_module("kubeflow_trainer_api.models.jobset_v1alpha2_job_set")
-        assert made == written(module.JobsetV1alpha2JobSet.from_dict(made).to_dict(), made), (
-            "a field is unknown"
-        )
-        (group,) = made["spec"]["replicatedJobs"]
-        assert (
-            host
-            == f"{made['metadata']['name']}-{group['name']}-0-{{}}.{made['spec']['network']['subdomain']}"
-        )
-        documents = [
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": {"name": "workers"},
-                **group["template"],
-            }
-        ]
+def test_kubernetes_knows_the_indexed_job_which_names_the_workers(monkeypatch):
+    documents = read_documents("indexed_job.yaml")
     for document in documents:
-        kubernetes.validate(document, "1.37", strict=True)
+        validate(document)
     job = documents[-1]["spec"]
-    (container,) = job["template"]["spec"]["containers"]
-    assert container["command"] == ["python", "examples/clusters/start_worker.py"]
-    variables = {each["name"]: each["value"] for each in container["env"]}
-    found = cluster_of(monkeypatch, **variables, JOB_COMPLETION_INDEX="3")
-    assert found == workers.Cluster(
-        {"worker": [f"{host.format(n)}:2222" for n in range(4)]}, "worker", 3
-    )
-    assert variables["NUM_WORKERS"] == str(job["completions"]) == str(job["parallelism"])
+    assert_names_workers(monkeypatch, job, "bert-{}.bert")
 
 
-def written(read: dict, given: dict):
-    """The part of a read object that was given; whatever else it has is a default."""
-    if isinstance(given, dict):
-        return {name: written(read[name], value) for name, value in given.items() if name in read}
-    if isinstance(given, list):
-        return [written(*pair) for pair in zip(read, given, strict=True)]
-    return read
+@needs_schemas
+def test_kubernetes_knows_the_jobset_which_names_the_workers(monkeypatch):
+    jobset = read_documents("jobset.yaml")[-1]
+    module = importlib.import_module("kubeflow_trainer_api.models.jobset_v1alpha2_job_set")
+    parsed = module.JobsetV1alpha2JobSet.from_dict(jobset)
+    assert jobset == cut_to_written(parsed.to_dict(), jobset), "a field is unknown"
+
+    spec = jobset["spec"]
+    (group,) = spec["replicatedJobs"]
+    jobset_name = jobset["metadata"]["name"]
+    group_name = group["name"]
+    subdomain = spec["network"]["subdomain"]
+    host = f"{jobset_name}-{group_name}-0-{{}}.{subdomain}"
+    assert host == "bert-workers-0-{}.bert"
+
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "workers"},
+        **group["template"],
+    }
+    validate(job)
+    assert_names_workers(monkeypatch, job["spec"], host)
+
+
+def cut_to_written(parsed: dict, written: dict):
+    """Return the part of a parsed object that was written; whatever else it has is a default."""
+    if isinstance(written, dict):
+        fields = {}
+        for name, value in written.items():
+            if name in parsed:
+                fields[name] = cut_to_written(parsed[name], value)
+        return fields
+    if isinstance(written, list):
+        return [cut_to_written(*pair) for pair in zip(parsed, written, strict=True)]
+    return parsed
 
 
 def test_the_guide_names_every_template():
     guide = (ROOT / "docs" / "scaling_out.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"examples/clusters/([\w.]+)", guide))
-    assert named == {
-        path.name for path in TEMPLATES.iterdir() if path.suffix in (".sh", ".yaml", ".py")
-    }
+    names = set(re.findall(r"examples/clusters/([\w.]+)", guide))
+    suffixes = (".sh", ".yaml", ".py")
+    templates = [path for path in TEMPLATES.iterdir() if path.suffix in suffixes]
+    assert names == {path.name for path in templates}

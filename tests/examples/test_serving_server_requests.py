@@ -54,14 +54,23 @@ def module():
 @pytest.fixture(scope="module")
 def address(module, tmp_path_factory):
     """A server in this process."""
-    doubler, folder = Doubler(), tmp_path_factory.mktemp("models")
-    signatures = {"serving_default": doubler.double, "serving_text": doubler.repeat}
+    doubler = Doubler()
+    folder = tmp_path_factory.mktemp("models")
+    signatures = {
+        "serving_default": doubler.double,
+        "serving_text": doubler.repeat,
+    }
     tf.saved_model.save(doubler, str(folder / "1"), signatures=signatures)
-    handler = type(
-        "Handler", (module.RestHandler,), {"model": module.Model("toy", str(folder)), "timeout": 2}
+
+    class Handler(module.RestHandler):
+        model = module.Model("toy", str(folder))
+        timeout = 2
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(
+        target=server.serve_forever,
+        kwargs={"poll_interval": 0.01},
     )
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server.server_address
     server.shutdown()
@@ -71,16 +80,24 @@ def address(module, tmp_path_factory):
 
 def answer_to(address, body: bytes, *headers: str, ends: bool = True) -> tuple[int, dict]:
     """The status and the JSON of the answer to a request of these bytes."""
-    lines = ["POST /v1/models/toy:predict HTTP/1.1", "Host: x", *headers, "", ""]
+    lines = [
+        "POST /v1/models/toy:predict HTTP/1.1",
+        "Host: x",
+        *headers,
+        "",
+        "",
+    ]
+    head = "\r\n".join(lines)
     with socket.create_connection(address, timeout=30) as connection:
-        connection.sendall("\r\n".join(lines).encode() + body)
+        connection.sendall(head.encode() + body)
         if ends:
             connection.shutdown(socket.SHUT_WR)
         answer = b""
         while part := connection.recv(1 << 16):
             answer += part
-    head, _, content = answer.partition(b"\r\n\r\n")
-    return int(head.split()[1]), json.loads(content)
+    answer_head, _, content = answer.partition(b"\r\n\r\n")
+    _protocol, status, *_ = answer_head.split()
+    return int(status), json.loads(content)
 
 
 def post(address, body: bytes) -> tuple[int, dict]:
@@ -88,7 +105,9 @@ def post(address, body: bytes) -> tuple[int, dict]:
 
 
 def test_a_good_request(address):
-    assert post(address, b'{"instances": [[1, 2]]}') == (200, {"predictions": [[2, 4]]})
+    status, answer = post(address, b'{"instances": [[1, 2]]}')
+    assert status == 200
+    assert answer == {"predictions": [[2, 4]]}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +143,8 @@ def test_a_good_request(address):
 )
 def test_a_body_of_any_form_gets_a_sentence(address, capfd, body, sentence):
     status, answer = post(address, body)
-    assert (status, list(answer)) == (400, ["error"])
+    assert status == 400
+    assert list(answer) == ["error"]
     assert sentence in answer["error"]
     assert "Traceback" not in capfd.readouterr().err
 
@@ -163,13 +183,15 @@ def test_a_client_that_leaves_causes_no_traceback(address, capfd):
         connection.sendall(head.encode() + body)
         # Ends with a reset.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-    assert post(address, b'{"instances": [[1, 2]]}')[0] == 200
+    status, _ = post(address, b'{"instances": [[1, 2]]}')
+    assert status == 200
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_no_shape_of_a_tensor_reserves_memory(module):
     proto = tf.make_tensor_proto(np.float32([7]), shape=[3])
-    np.testing.assert_array_equal(module.read_array("x", proto), [7, 7, 7])
+    values = module.read_array("x", proto)
+    np.testing.assert_array_equal(values, [7, 7, 7])
     for size in (1 << 40, -1):
         proto.tensor_shape.dim[0].size = size
         with pytest.raises(module.RequestError, match="input x: "):

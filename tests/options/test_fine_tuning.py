@@ -38,28 +38,33 @@ def test_length_aware_batches_train_the_same_weights(family, tmp_path, monkeypat
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     options = prepared(tmp_path, family)
     training_batches = noted_batches(monkeypatch)
-    lengths = {}
-    for name, flags in (("padded", PADDED), ("aware", AWARE)):
+    padded = tmp_path / "padded"
+    aware = tmp_path / "aware"
+
+    def run_and_measure(folder: pathlib.Path, flags: dict) -> list[int]:
+        """Run training, evaluation and prediction; return the lengths of the batches."""
         training_batches.clear()
         run(
             family,
             options,
-            tmp_path / name,
+            folder,
             do_train=True,
             do_eval=True,
             do_predict=True,
             **flags,
         )
-        lengths[name] = [batch["input_ids"].shape[-1] for batch in training_batches]
-    assert lengths["padded"] == [fine_tuning_runs.MAX_LENGTH] * 5
-    assert min(lengths["aware"]) < fine_tuning_runs.MAX_LENGTH
+        shapes = [batch["input_ids"].shape for batch in training_batches]
+        return [shape[-1] for shape in shapes]
 
-    padded = tmp_path / "padded"
-    aware = tmp_path / "aware"
-    padded_losses = list(scalars(padded, "loss").values())
-    aware_losses = list(scalars(aware, "loss").values())
+    padded_lengths = run_and_measure(padded, PADDED)
+    aware_lengths = run_and_measure(aware, AWARE)
+    assert padded_lengths == [fine_tuning_runs.MAX_LENGTH] * 5
+    assert min(aware_lengths) < fine_tuning_runs.MAX_LENGTH
+
+    padded_losses = scalars(padded, "loss").values()
+    aware_losses = scalars(aware, "loss").values()
     assert len(set(padded_losses)) == 5
-    np.testing.assert_allclose(aware_losses, padded_losses, rtol=1e-5)
+    assert list(aware_losses) == pytest.approx(list(padded_losses), rel=1e-5)
     # A bias whose gradient is only a rounding error moves by that error over Adam's epsilon.
     aware_state = checkpoint_values(aware / "model.ckpt-5")
     padded_state = checkpoint_values(padded / "model.ckpt-5")
@@ -68,11 +73,14 @@ def test_length_aware_batches_train_the_same_weights(family, tmp_path, monkeypat
 
 
 def assert_same_results(family: str, aware: pathlib.Path, padded: pathlib.Path):
-    """Compares the losses and metrics of the evaluation, and the predictions."""
+    """Compare the losses and metrics of the evaluation, and the predictions."""
     aware_metrics = figures(aware)
     padded_metrics = figures(padded)
-    main_metrics = {"eval_spearman"} if family == "embedding" else {"eval_loss", "loss"}
-    assert main_metrics < aware_metrics.keys() == padded_metrics.keys()
+    main_metrics = {"eval_loss", "loss"}
+    if family == "embedding":
+        main_metrics = {"eval_spearman"}
+    assert aware_metrics.keys() == padded_metrics.keys()
+    assert main_metrics < aware_metrics.keys()
     for name, value in padded_metrics.items():
         assert aware_metrics[name] == pytest.approx(value, rel=1e-4), name
     aware_file = aware / FAMILIES[family].predictions
@@ -80,50 +88,70 @@ def assert_same_results(family: str, aware: pathlib.Path, padded: pathlib.Path):
     if family == "tagging":
         padded_text = padded_file.read_text()
         assert aware_file.read_text() == padded_text
-        tags = {line.split()[-1] for line in padded_text.splitlines() if line}
+        tags = set()
+        for line in padded_text.splitlines():
+            if line:
+                _word, tag = line.split()
+                tags.add(tag)
         assert len(tags) > 1
     else:
         aware_numbers = fine_tuning_runs.predicted_numbers(aware_file)
         padded_numbers = fine_tuning_runs.predicted_numbers(padded_file)
         np.testing.assert_allclose(aware_numbers, padded_numbers, rtol=1e-4, atol=1e-5)
-        assert np.ptp(padded_numbers, axis=0).min() > 1e-2
+        ranges = np.ptp(padded_numbers, axis=0)
+        assert ranges.min() > 1e-2
 
 
 def test_length_aware_predictions_of_squad_rank_no_padding(tmp_path):
     """The logits are the same, and so are the answers if padding replaces no real position among
     the best.
     """
-    options = dataclasses.replace(prepared(tmp_path, "squad", dev=40), predict_batch_size=1)
+    options = prepared(tmp_path, "squad", dev=40)
+    options = dataclasses.replace(
+        options,
+        predict_batch_size=1,
+        n_best_size=fine_tuning_runs.MAX_LENGTH,
+    )
 
-    def predicted(name, **changes):
-        run("squad", options, tmp_path / name, do_predict=True, **changes)
-        nbest = json.loads((tmp_path / name / "nbest_predictions.json").read_text())
-        return nbest, dict(np.load(tmp_path / name / "logits.npz"))
+    def predict(name, flags):
+        """Run predictions; return the best answers and the logits."""
+        folder = tmp_path / name
+        run("squad", options, folder, do_predict=True, **flags)
+        nbest = json.loads((folder / "nbest_predictions.json").read_text())
+        logits = np.load(folder / "logits.npz")
+        return nbest, dict(logits)
 
-    n_best_size = fine_tuning_runs.MAX_LENGTH
-    padded, logits = predicted("padded", n_best_size=n_best_size, **PADDED)
-    aware, aware_logits = predicted("aware", n_best_size=n_best_size, **AWARE)
+    padded, padded_logits = predict("padded", PADDED)
+    aware, aware_logits = predict("aware", AWARE)
+
     for name in ("start_logits", "end_logits"):
-        is_read = aware_logits[name] != NO_POSITION
+        logits = aware_logits[name]
+        is_read = logits != NO_POSITION
         assert 0.2 < is_read.mean() < 0.99
-        np.testing.assert_allclose(aware_logits[name][is_read], logits[name][is_read], atol=2e-5)
+        expected = padded_logits[name]
+        np.testing.assert_allclose(logits[is_read], expected[is_read], atol=2e-5)
+
     assert aware.keys() == padded.keys()
     for question, entries in padded.items():
-        assert len(aware[question]) == len(entries)
-        for aware_entry, entry in zip(aware[question], entries, strict=True):
+        aware_entries = aware[question]
+        assert len(aware_entries) == len(entries)
+        for aware_entry, entry in zip(aware_entries, entries, strict=True):
             assert aware_entry["text"] == entry["text"]
             for key in ("probability", "start_logit", "end_logit"):
-                np.testing.assert_allclose(aware_entry[key], entry[key], rtol=1e-7, atol=2e-5)
+                expected = pytest.approx(entry[key], rel=1e-7, abs=2e-5)
+                assert aware_entry[key] == expected
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Callable[[str], tuple[pathlib.Path, np.ndarray]]:
-    """Returns a function from a family to the folder and the training ids of a run.
+    """A function from a family to the folder and the training ids of a run.
 
     The run has 301 examples in batches of 20. The ids are int[rows, length], those of the first of
     an example's four choices. "mixed" is "original" with the whole set shuffled, and "tagging" has
     a buffer of 30 examples.
     """
+
+    buffer_sizes = {"tagging": 30, "mixed": 0}
 
     @functools.cache
     def train(family):
@@ -143,17 +171,20 @@ def trained(tmp_path_factory) -> Callable[[str], tuple[pathlib.Path, np.ndarray]
                 train_batch_size=20,
                 num_train_epochs=2.1,
                 length_aware_batches=False,
-                shuffle_buffer_size={"tagging": 30, "mixed": 0}.get(family),
+                shuffle_buffer_size=buffer_sizes.get(family),
             )
         rows = np.concatenate([batch["input_ids"] for batch in training_batches])
-        choices = rows.reshape(len(rows), -1, rows.shape[-1])
+        num_rows = len(rows)
+        length = rows.shape[-1]
+        choices = rows.reshape(num_rows, -1, length)
         return folder / "out", choices[:, 0]
 
     return train
 
 
 @pytest.mark.parametrize(
-    "family", ["original", "squad", *in_test_long("choice", "tagging", "embedding")]
+    "family",
+    ["original", "squad", *in_test_long("choice", "tagging", "embedding")],
 )
 def test_the_numbers_of_steps_and_warm_up_steps_are_rounded_down_once(family, trained):
     """As in the original, there are int(examples / batch * epochs) updates, and int(updates *
@@ -171,24 +202,40 @@ def test_the_numbers_of_steps_and_warm_up_steps_are_rounded_down_once(family, tr
     # The log of update g shows the rate of the next update.
     expected = {}
     for step in range(1, steps + 1):
-        share = step / warmup_steps if step < warmup_steps else 1 - step / steps
+        warmup_share = step / warmup_steps
+        decay_share = 1 - step / steps
+        share = warmup_share if step < warmup_steps else decay_share
         expected[step] = peak * share
     rates = scalars(folder, "learning_rate")
     assert rates.keys() == expected.keys()
     for step, rate in expected.items():
         assert rates[step] == pytest.approx(rate, rel=1e-5, abs=1e-12), step
-    assert checkpoint_values(folder / f"model.ckpt-{steps}")["global_step"] == steps
+    last = checkpoint_values(folder / f"model.ckpt-{steps}")
+    assert last["global_step"] == steps
 
 
 def assert_mixed_by_a_buffer(order: list[int], count: int, size: int):
-    """Checks that numbers in sequence were shuffled by a buffer of `size` numbers."""
+    """Check that numbers in sequence were shuffled by a buffer of `size` numbers."""
     first_numbers = order[: count - size]
-    lead = np.array(first_numbers) - np.arange(len(first_numbers))
-    assert size - 5 < lead.max() < size
-    assert len(set(first_numbers)) == len(first_numbers) > 150
+    num_first = len(first_numbers)
+    assert num_first > 150
+    assert len(set(first_numbers)) == num_first
+    assert size - 5 < find_greatest_lead(first_numbers) < size
 
 
-@pytest.mark.parametrize(("family", "size"), [("original", 100), ("tagging", 30)])
+def find_greatest_lead(order: list[int]) -> int:
+    """Return by how many places a number is before its place in sequence at most."""
+    leads = order - np.arange(len(order))
+    return leads.max()
+
+
+@pytest.mark.parametrize(
+    ("family", "size"),
+    [
+        ("original", 100),
+        ("tagging", 30),
+    ],
+)
 def test_a_shuffle_buffer_has_the_size_of_its_flag(family, size, trained):
     _, rows = trained(family)
     order = [mark_of(row) for row in rows]
@@ -199,11 +246,13 @@ def test_a_shuffle_buffer_has_the_size_of_its_flag(family, size, trained):
 def test_new_tasks_shuffle_the_whole_set_and_those_of_the_original_with_a_flag(family, trained):
     _, rows = trained(family)
     order = [mark_of(row) for row in rows]
-    first, second = order[:301], order[301:602]
-    assert sorted(first) == sorted(second) == list(range(301))
+    first = order[:301]
+    second = order[301:602]
+    all_numbers = list(range(301))
+    assert sorted(first) == all_numbers
+    assert sorted(second) == all_numbers
     assert first != second
-    leads = [number - place for place, number in enumerate(first)]
-    assert max(leads) > 250
+    assert find_greatest_lead(first) > 250
 
 
 def test_squad_shuffles_all_questions_and_windows_by_a_buffer(trained):
@@ -212,15 +261,17 @@ def test_squad_shuffles_all_questions_and_windows_by_a_buffer(trained):
     windows = [example["input_ids"] for _, example in examples]
     numbers = [mark_of(window) for window in windows]
     questions = list(dict.fromkeys(numbers))
-    assert len(windows) > 400
-    assert numbers == sorted(numbers, key=questions.index), (
-        "the windows of a question follow each other"
-    )
+    num_windows = len(windows)
+    assert num_windows > 400
+    by_question = sorted(numbers, key=questions.index)
+    assert numbers == by_question, "the windows of a question follow each other"
     expected = list(range(301))
     random.Random(12345).shuffle(expected)
     assert questions == expected
 
-    places = {tuple(window): place for place, window in enumerate(windows)}
-    assert len(places) == len(windows)
+    places = {}
+    for place, window in enumerate(windows):
+        places[tuple(window)] = place
+    assert len(places) == num_windows
     order = [places[tuple(row)] for row in rows]
-    assert_mixed_by_a_buffer(order, len(windows), 100)
+    assert_mixed_by_a_buffer(order, num_windows, 100)

@@ -9,30 +9,45 @@ from tests.graphs import gradient_graph, products_of
 from tests.test_flops import TINY, operations_of
 
 
-def products_with_lora(first_layer: int) -> int:
-    """The operations of a step that trains adapters of rank 1 from a layer on, without those of
-    the adapters.
+def list_computed(graph) -> list[tf.Operation]:
+    """List the nodes of a graph that its outputs need; others are not computed."""
+    nodes = {}
+    waiting = [tensor.op for tensor in graph.outputs]
+    while waiting:
+        node = waiting.pop()
+        if node.name not in nodes:
+            nodes[node.name] = node
+            waiting += [tensor.op for tensor in node.inputs]
+    return list(nodes.values())
+
+
+def count_operations_with_lora(first_layer: int) -> int:
+    """Count the operations of a step that trains adapters of rank 1 from a layer on, without
+    those of the adapters.
     """
     model = BertModel(TINY)
     enable_lora(model, 1, first_layer)
+
+    def sum_outputs(ids):
+        outputs = model(ids)
+        return tf.reduce_sum(outputs.pooled_output)
+
     ids = tf.TensorSpec([3, 96], tf.int32)
-    graph = gradient_graph(model, lambda ids: tf.reduce_sum(model(ids).pooled_output), ids)
-    used, found = [tensor.op for tensor in graph.outputs], {}
-    while used:  # what no output needs is not computed
-        if (one := used.pop()).name not in found:
-            found[one.name] = one
-            used += [tensor.op for tensor in one.inputs]
-    products = products_of(found.values())
-    return sum(
-        operations_of(one)
-        for one in products
-        if 1 not in (*one.inputs[0].shape, *one.inputs[1].shape)
-    )
+    graph = gradient_graph(model, sum_outputs, ids)
+    total = 0
+    for product in products_of(list_computed(graph)):
+        first, second = product.inputs
+        is_of_adapters = 1 in (*first.shape, *second.shape)
+        if not is_of_adapters:
+            total += operations_of(product)
+    return total
 
 
 def test_lora_computes_the_gradient_of_each_whole_kernel():
     """Of its layers there are all three products, of those below one, though no kernel of the
     encoder is trained.
     """
-    counted = [training_flops(TINY, 3, 96, 0, number) for number in range(2)]
-    assert products_with_lora(0) - products_with_lora(1) == counted[0] - counted[1]
+    both_layers = training_flops(TINY, 3, 96, 0, 0)
+    last_layer = training_flops(TINY, 3, 96, 0, 1)
+    difference = count_operations_with_lora(0) - count_operations_with_lora(1)
+    assert difference == both_layers - last_layer

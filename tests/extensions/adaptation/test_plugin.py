@@ -1,7 +1,6 @@
 """Which weights a fine-tuning changes, and how far, by the checkpoints of real runs."""
 
 import dataclasses
-import json
 import pathlib
 
 import numpy as np
@@ -64,64 +63,81 @@ def plain(options, tmp_path_factory):
     return folder
 
 
-def trained(options, folder, **changes) -> dict:
+def train(options, folder, **changes) -> dict:
+    """Train a model, and return the values of its last checkpoint."""
     run("classification", options, folder, **changes)
-    return checkpoint_values(
-        folder / f"model.ckpt-{round(5 * changes.get('num_train_epochs', 1.0))}"
-    )
+    num_epochs = changes.get("num_train_epochs", 1.0)
+    step = round(5 * num_epochs)
+    return checkpoint_values(folder / f"model.ckpt-{step}")
 
 
-def weights_of(values) -> dict:
-    return {
-        name: value
-        for name, value in values.items()
-        if name.rpartition("/")[2] not in ("adam_m", "adam_v", "ema")
-    }
+def select_weights(values: dict) -> dict:
+    """Select the weights and the step of the values of a checkpoint."""
+    suffixes = ("/adam_m", "/adam_v", "/ema")
+    return {name: value for name, value in values.items() if not name.endswith(suffixes)}
+
+
+def list_weights(values: dict) -> set[str]:
+    return select_weights(values).keys() - {"global_step"}
 
 
 def test_the_rate_falls_from_layer_to_layer(options, plain, tmp_path):
     """The first update of Adam has one direction, whatever the rates are; so has its weight
     decay.
     """
-    layered = trained(options, tmp_path, layer_wise_lr_decay=0.5, num_train_epochs=0.2)
-    before, after = (checkpoint_values(plain / f"model.ckpt-{step}") for step in (0, 1))
-    factors = {"bert/embeddings/": 0.25, "bert/encoder/layer_0/": 0.5, "bert/": 1.0, "output": 1.0}
-    for name in weights_of(before).keys() - {"global_step"}:
-        factor = next(factor for start, factor in factors.items() if name.startswith(start))
-        moved = after[name] - before[name]
-        np.testing.assert_allclose(
-            layered[name] - before[name], factor * moved, atol=3e-7, err_msg=name
-        )
+    layered = train(options, tmp_path, layer_wise_lr_decay=0.5, num_train_epochs=0.2)
+    before = checkpoint_values(plain / "model.ckpt-0")
+    after = checkpoint_values(plain / "model.ckpt-1")
+    factors = {
+        "bert/embeddings/": 0.25,
+        "bert/encoder/layer_0/": 0.5,
+        "bert/": 1.0,
+        "output": 1.0,
+    }
+    for name in list_weights(before):
+        scope, *_ = (scope for scope in factors if name.startswith(scope))
+        change = layered[name] - before[name]
+        plain_change = after[name] - before[name]
+        expected = factors[scope] * plain_change
+        np.testing.assert_allclose(change, expected, atol=3e-7, err_msg=name)
         # Attention has hardly begun to differ.
-        assert np.abs(moved).max() > PEAK or "/self/" in name, name
+        if "/self/" not in name:
+            assert np.abs(plain_change).max() > PEAK, name
 
 
 def test_the_last_layers_begin_anew_once(options, plain, tmp_path):
-    initial, base = (checkpoint_values(plain / f"model.ckpt-{step}") for step in (0, 5))
-    changes = {"init_checkpoint": str(plain), "save_checkpoints_steps": 2, "reinit_layers": 1}
-    after = trained(options, tmp_path, learning_rate=0.0, **changes)
-    anew = ("bert/encoder/layer_1/", "bert/pooler/")
-    for name, value in weights_of(after).items():
-        expected = initial if name.startswith(anew) else base
+    initial = checkpoint_values(plain / "model.ckpt-0")
+    base = checkpoint_values(plain / "model.ckpt-5")
+    changes = {
+        "init_checkpoint": str(plain),
+        "save_checkpoints_steps": 2,
+        "reinit_layers": 1,
+    }
+    after = train(options, tmp_path, learning_rate=0.0, **changes)
+    new_scopes = ("bert/encoder/layer_1/", "bert/pooler/")
+    for name, value in select_weights(after).items():
+        expected = initial if name.startswith(new_scopes) else base
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
-    assert (
-        np.abs(initial["bert/pooler/dense/kernel"] - base["bert/pooler/dense/kernel"]).max() > PEAK
-    )
+    name = "bert/pooler/dense/kernel"
+    differences = np.abs(initial[name] - base[name])
+    assert differences.max() > PEAK
 
     # A run that goes on has learnt them; its own seed would draw others.
-    moved = trained(options, tmp_path, num_train_epochs=2.0, random_seed=11, **changes)
-    for name in weights_of(after).keys() - {"global_step"}:
-        assert np.abs(moved[name] - after[name]).max() < 10 * PEAK, name
+    moved = train(options, tmp_path, num_train_epochs=2.0, random_seed=11, **changes)
+    for name in list_weights(after):
+        differences = np.abs(moved[name] - after[name])
+        assert differences.max() < 10 * PEAK, name
 
 
 def test_frozen_layers_stay_as_they_are_while_the_others_learn(options, plain, tmp_path):
     before = checkpoint_values(plain / "model.ckpt-0")
-    after = trained(options, tmp_path, freeze_layers=1)
-    frozen = ("bert/embeddings/", "bert/encoder/layer_0/")
-    for name in weights_of(before).keys() - {"global_step"}:
+    after = train(options, tmp_path, freeze_layers=1)
+    for name in list_weights(before):
+        is_frozen = name.startswith(("bert/embeddings/", "bert/encoder/layer_0/"))
         is_same = np.array_equal(before[name], after[name])
-        assert is_same == name.startswith(frozen), name
-        assert (f"{name}/adam_m" in after) != name.startswith(frozen), name
+        has_slot = f"{name}/adam_m" in after
+        assert is_same == is_frozen, name
+        assert has_slot != is_frozen, name
 
 
 @pytest.mark.parametrize(
@@ -129,11 +145,21 @@ def test_frozen_layers_stay_as_they_are_while_the_others_learn(options, plain, t
 )
 def test_a_frozen_encoder_stays_as_it_is_below_new_layers(tmp_path, family, dtype):
     options = prepared(tmp_path, family)
-    flags = {"do_train": True, "num_bilstm_layers": 1, "learning_rate": 1e-2}
-    run(family, options, tmp_path / "out", freeze_layers=1, dtype=dtype, **flags)
+    output_dir = tmp_path / "out"
+    run(
+        family,
+        options,
+        output_dir,
+        freeze_layers=1,
+        dtype=dtype,
+        do_train=True,
+        num_bilstm_layers=1,
+        learning_rate=1e-2,
+    )
     first = checkpoint_values(options.init_checkpoint)
-    after = checkpoint_values(latest_checkpoint(str(tmp_path / "out")))
-    frozen = [name for name in first if name.startswith(("bert/embeddings", "bert/encoder"))]
+    after = checkpoint_values(latest_checkpoint(str(output_dir)))
+    scopes = ("bert/embeddings", "bert/encoder")
+    frozen = [name for name in first if name.startswith(scopes)]
     assert len(frozen) == 5 + 16
     for name in frozen:
         np.testing.assert_array_equal(after[name], first[name], err_msg=name)
@@ -141,14 +167,22 @@ def test_a_frozen_encoder_stays_as_it_is_below_new_layers(tmp_path, family, dtyp
 
 def test_a_stopped_training_with_lora_ends_as_one_that_was_not(tmp_path):
     options = prepared(tmp_path, "original")
-    flags = {"do_train": True, "lora_rank": 2, "ema_decay": 0.9, "num_train_epochs": 3.0}
-    flags |= {"save_checkpoints_steps": 4, "keep_checkpoint_max": 0, "steps_per_loop": 3}
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    flags = {
+        "do_train": True,
+        "lora_rank": 2,
+        "ema_decay": 0.9,
+        "num_train_epochs": 3.0,
+        "save_checkpoints_steps": 4,
+        "keep_checkpoint_max": 0,
+        "steps_per_loop": 3,
+    }
+    whole = tmp_path / "whole"
     run("original", options, whole, **flags)
-    run("original", options, rewind(whole, stopped, step=8), **flags)
-    training_state.assert_equal(
-        *(checkpoint_values(folder / "model.ckpt-15") for folder in (stopped, whole))
-    )
+    stopped = rewind(whole, tmp_path / "stopped", step=8)
+    run("original", options, stopped, **flags)
+    values = checkpoint_values(stopped / "model.ckpt-15")
+    expected = checkpoint_values(whole / "model.ckpt-15")
+    training_state.assert_equal(values, expected)
 
 
 class Begun(Exception):
@@ -160,105 +194,132 @@ def test_lora_trains_its_matrices_and_the_head_and_all_readers_add_them(
 ):
     out = tmp_path / "out"
     before = checkpoint_values(plain / "model.ckpt-5")
-    given = {
+    flags = {
         "init_checkpoint": str(plain),
         "learning_rate": 0.03,
         "eval_every_steps": 3,
         "do_eval": True,
+        "freeze_layers": 1,
     }
-    after = trained(options, out, lora_rank=2, freeze_layers=1, do_predict=True, **given)
+    after = train(options, out, lora_rank=2, do_predict=True, **flags)
+
+    # The last layer has matrices, which are trained with the head alone.
     head = {"output_weights", "output_bias"}
-    adapters = {name for name in weights_of(after) if "lora_kernel_" in name}
-    assert adapters == {
-        f"bert/encoder/layer_1/{dense}/lora_kernel_{one}" for dense in DENSE for one in "ab"
-    }
-    for name in weights_of(before).keys() - head - {"global_step"}:
+    adapters = set()
+    for dense in DENSE:
+        scope = f"bert/encoder/layer_1/{dense}"
+        adapters |= {f"{scope}/lora_kernel_a", f"{scope}/lora_kernel_b"}
+    assert {name for name in list_weights(after) if "lora_kernel_" in name} == adapters
+    for name in list_weights(before) - head:
         np.testing.assert_array_equal(after[name], before[name], err_msg=name)
-    assert {
-        name.removesuffix("/adam_v") for name in after if name.endswith("/adam_v")
-    } == adapters | head
+    slots = [name for name in after if name.endswith("/adam_v")]
+    assert {name.removesuffix("/adam_v") for name in slots} == adapters | head
 
     # The run's own prediction, and those of the folder without a flag.
     predicted = np.loadtxt(out / "test_results.tsv")
     run("classification", options, out, do_train=False, do_predict=True)
-    np.testing.assert_allclose(np.loadtxt(out / "test_results.tsv"), predicted, atol=2e-6)
-    texts = [
-        line.split("\t")[0]
-        for line in (pathlib.Path(options.data_dir) / "test.tsv").read_text().splitlines()
-    ]
-    rows = [list(answer["probabilities"].values()) for answer in Predictor(str(out))(texts[1:4])]
+    predicted_again = np.loadtxt(out / "test_results.tsv")
+    np.testing.assert_allclose(predicted_again, predicted, atol=2e-6)
+    test_set = pathlib.Path(options.data_dir) / "test.tsv"
+    _header, *lines = test_set.read_text().splitlines()
+    texts = [line.split("\t")[0] for line in lines[:3]]
+    answers = Predictor(str(out))(texts)
+    rows = [list(answer["probabilities"].values()) for answer in answers]
     np.testing.assert_allclose(rows, predicted[:3], atol=2e-6)
-    best, name = checkpoint_values(out / "best"), "bert/encoder/layer_1/attention/self/query/kernel"
-    a, b = (best[name.replace("kernel", f"lora_kernel_{one}")] for one in "ab")
-    assert np.abs(a @ b).max() > 1e-3
-    np.testing.assert_allclose(
-        open_checkpoint(str(out)).read(name), before[name] + a @ b, atol=1e-6
-    )
-    assert open_checkpoint(str(out / ADAPTERS_NAME)).shapes.keys() == adapters | head
 
-    # Weights that would stay random are an error, unless a flag allows them.
+    # Readers add the product of the matrices to a kernel.
+    best = checkpoint_values(out / "best")
+    scope = "bert/encoder/layer_1/attention/self/query"
+    product = best[f"{scope}/lora_kernel_a"] @ best[f"{scope}/lora_kernel_b"]
+    assert np.abs(product).max() > 1e-3
+    kernel = open_checkpoint(str(out)).read(f"{scope}/kernel")
+    expected = before[f"{scope}/kernel"] + product
+    np.testing.assert_allclose(kernel, expected, atol=1e-6)
+    adapters_file = open_checkpoint(str(out / ADAPTERS_NAME))
+    assert adapters_file.shapes.keys() == adapters | head
+
+    message = r"began with --lora_rank=2, .*, and this command has --lora_rank=1;"
+    with pytest.raises(InputError, match=message):
+        train(options, out, lora_rank=1, num_train_epochs=2.0, **flags)
+
+
+@pytest.mark.parametrize(
+    ("has_checkpoint", "sentence"),
+    [
+        pytest.param(True, "poor: lacks bert/pooler/dense/", id="checkpoint without a pooler"),
+        pytest.param(False, "is not given for", id="no checkpoint"),
+    ],
+)
+def test_weights_that_would_stay_random_need_a_flag(
+    options, plain, tmp_path, monkeypatch, has_checkpoint, sentence
+):
     def begin(*_):
         raise Begun
 
     monkeypatch.setattr(Trainer, "fit", begin)
-    poor = {
-        name: value
-        for name, value in weights_of(before).items()
-        if not name.startswith("bert/pooler")
-    }
-    tf1.write(str(tmp_path / "poor"), poor)
-    for checkpoint, lacks in (
-        (str(tmp_path / "poor"), "poor: lacks bert/pooler/dense/"),
-        (None, "is not given for"),
-    ):
-        lacking = {"lora_rank": 2, "init_checkpoint": checkpoint}
-        with pytest.raises(
-            InputError, match=rf"{lacks}.*, which would stay random, since --lora_rank does not"
-        ):
-            trained(options, tmp_path / "none", **lacking)
-        with pytest.raises(Begun):
-            trained(
-                options,
-                tmp_path / f"random {checkpoint is None}",
-                allow_missing_weights=True,
-                **lacking,
-            )
+    checkpoint = None
+    if has_checkpoint:
+        checkpoint = str(tmp_path / "poor")
+        weights = select_weights(checkpoint_values(plain / "model.ckpt-5"))
+        poor = {name: weights[name] for name in weights if not name.startswith("bert/pooler")}
+        tf1.write(checkpoint, poor)
+    flags = {"lora_rank": 2, "init_checkpoint": checkpoint}
 
-    with pytest.raises(
-        InputError, match=r"began with --lora_rank=2, .*, and this command has --lora_rank=1;"
-    ):
-        trained(options, out, lora_rank=1, freeze_layers=1, num_train_epochs=2.0, **given)
+    message = rf"{sentence}.*, which would stay random, since --lora_rank does not"
+    with pytest.raises(InputError, match=message):
+        train(options, tmp_path / "refused", **flags)
+    with pytest.raises(Begun):
+        train(options, tmp_path / "random", allow_missing_weights=True, **flags)
+
+
+@pytest.fixture
+def config(options) -> BertConfig:
+    """The configuration of two layers."""
+    return BertConfig.from_json_file(options.bert_config_file)
 
 
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (
+        pytest.param(
             {"freeze_layers": 3},
             "--freeze_layers=3: is more than the number of layers, 2; give at most that",
+            id="more frozen layers than layers",
         ),
-        (
+        pytest.param(
             {"reinit_layers": 3},
             "--reinit_layers=3: is more than the number of layers, 2; give at most that",
+            id="more new layers than layers",
         ),
-        ({"lora_rank": 1000}, "--lora_rank=1000: is more than the hidden size, "),
-        (
+        pytest.param(
+            {"lora_rank": 1000},
+            "--lora_rank=1000: is more than the hidden size, ",
+            id="rank above the hidden size",
+        ),
+        pytest.param(
             {"lora_rank": 2, "reinit_layers": 0},
             "--reinit_layers=0: what it draws would stay random, since --lora_rank=2",
+            id="new pooler with LoRA",
         ),
-        (
+        pytest.param(
             {"reinit_layers": 2, "freeze_layers": 1},
             "--reinit_layers=2: some of what it draws would stay random, since",
+            id="new layer that is frozen",
         ),
-        ({"lora_rank": 2, "freeze_layers": 1, "layer_wise_lr_decay": 0.9}, None),
-        ({"reinit_layers": 1, "freeze_layers": 1, "layer_wise_lr_decay": 0.9}, None),
     ],
 )
-def test_what_excludes_one_another(options, flags, sentence):
-    config = BertConfig.from_dict(json.loads(pathlib.Path(options.bert_config_file).read_text()))
-    chosen = AdaptationOptions(**flags)
-    if sentence is None:
-        check_flags(chosen, config)
-        return
+def test_flags_that_exclude_one_another_are_refused(config, flags, sentence):
     with pytest.raises(InputError, match=sentence):
-        check_flags(chosen, config)
+        check_flags(AdaptationOptions(**flags), config)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param({"lora_rank": 2}, id="LoRA"),
+        pytest.param({"reinit_layers": 1}, id="new last layer"),
+    ],
+)
+def test_a_frozen_layer_and_rates_by_layer_go_with_the_others(config, flags):
+    options = AdaptationOptions(freeze_layers=1, layer_wise_lr_decay=0.9, **flags)
+    check_flags(options, config)

@@ -1,6 +1,5 @@
 """official-bert create_student: which weights the student has, and what its folder says."""
 
-import dataclasses
 import json
 import shutil
 
@@ -23,9 +22,11 @@ from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
 
-LAYERS = BertConfig.from_dict(
-    CONFIG.to_dict() | {"num_hidden_layers": 6, "vocab_size": len(toy.VOCABULARY)}
-)
+SIX_LAYERS = {
+    "num_hidden_layers": 6,
+    "vocab_size": len(toy.VOCABULARY),
+}
+LAYERS = BertConfig.from_dict(CONFIG.to_dict() | SIX_LAYERS)
 
 
 @pytest.fixture
@@ -34,20 +35,28 @@ def teacher(tmp_path):
     folder = tmp_path / "teacher"
     folder.mkdir()
     toy.write_vocabulary(folder)
-    (folder / "tokenizer_config.json").write_text(TokenizerConfig(True, None, 16).to_json_string())
+    write_tokenizer_config(folder, do_lower_case=True)
     (folder / "bert_config.json").write_text(LAYERS.to_json_string())
     weights = random_weights(pretraining_shapes(LAYERS))
-    state = {"distillation/hidden": np.ones((2, 2), np.float32)}
-    tf1.write(str(folder / "model.ckpt-3"), with_training_state(weights, 3) | state)
+    state = with_training_state(weights, 3)
+    state["distillation/hidden"] = np.ones((2, 2), np.float32)
+    tf1.write(str(folder / "model.ckpt-3"), state)
     return folder, weights
+
+
+def write_tokenizer_config(folder, do_lower_case: bool):
+    config = TokenizerConfig(do_lower_case, None, 16)
+    (folder / "tokenizer_config.json").write_text(config.to_json_string())
 
 
 def make_student(teacher, name="student", **flags):
     """Make a student; return its folder and its weights."""
     folder = teacher.parent / name
-    create_student.run(StudentOptions(model=str(teacher), output_dir=str(folder), **flags))
+    options = StudentOptions(model=str(teacher), output_dir=str(folder), **flags)
+    create_student.run(options)
     checkpoint = open_checkpoint(str(folder))
-    return folder, {key: checkpoint.read(key) for key in checkpoint.shapes}
+    weights = {name: checkpoint.read(name) for name in checkpoint.shapes}
+    return folder, weights
 
 
 def assert_has_layers(student_weights, weights, layers):
@@ -67,11 +76,11 @@ def assert_has_layers(student_weights, weights, layers):
 @pytest.mark.parametrize(
     ("flags", "layers"),
     [
-        ({"keep_layers": ["1", "4"]}, [1, 4]),
-        ({"num_layers": 3}, [0, 2, 5]),
-        ({"num_layers": 4}, [0, 1, 3, 5]),
-        ({"num_layers": 1}, [0]),
-        ({"num_layers": 6}, [0, 1, 2, 3, 4, 5]),
+        pytest.param({"keep_layers": ["1", "4"]}, [1, 4], id="chosen layers"),
+        pytest.param({"num_layers": 3}, [0, 2, 5], id="3 layers"),
+        pytest.param({"num_layers": 4}, [0, 1, 3, 5], id="4 layers"),
+        pytest.param({"num_layers": 1}, [0], id="1 layer"),
+        pytest.param({"num_layers": 6}, [0, 1, 2, 3, 4, 5], id="all layers"),
     ],
 )
 def test_layers_are_copied_with_all_that_is_no_layer(teacher, flags, layers):
@@ -91,23 +100,31 @@ def test_a_new_model_has_its_size_and_the_vocabulary_of_the_teacher(teacher):
     folder, _ = teacher
     student, weights = make_student(folder, size="L2_H128", random_seed=3)
     config = BertConfig.from_json_file(str(student / "bert_config.json"))
-    expected = BertConfig.from_size("L2_H128", len(toy.VOCABULARY), max_position_embeddings=16)
+    expected = BertConfig.from_size(
+        "L2_H128",
+        len(toy.VOCABULARY),
+        max_position_embeddings=16,
+    )
     assert config.to_dict() == expected.to_dict()
     kernel = weights["bert/encoder/layer_1/intermediate/dense/kernel"]
     assert kernel.shape == (128, 512)
     assert 0.015 < kernel.std() < 0.02
-    assert (student / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
-    assert BertPretrainer.from_pretrained(str(student)).config.hidden_size == 128
+    vocabulary = (student / "vocab.txt").read_bytes()
+    assert vocabulary == (folder / "vocab.txt").read_bytes()
+    model = BertPretrainer.from_pretrained(str(student))
+    assert model.config.hidden_size == 128
 
 
 def test_the_seed_determines_the_weights_of_a_new_model(teacher):
     folder, _ = teacher
-    name = "bert/embeddings/word_embeddings"
-    tables = []
-    for student, seed in (("first", 3), ("same", 3), ("other", 4)):
-        _, weights = make_student(folder, student, size="L2_H128", random_seed=seed)
-        tables.append(weights[name])
-    first, same, other = tables
+
+    def make_word_embeddings(name: str, seed: int) -> np.ndarray:
+        _, weights = make_student(folder, name, size="L2_H128", random_seed=seed)
+        return weights["bert/embeddings/word_embeddings"]
+
+    first = make_word_embeddings("first", 3)
+    same = make_word_embeddings("same", 3)
+    other = make_word_embeddings("other", 4)
     assert (first == same).all()
     assert not (first == other).all()
 
@@ -117,61 +134,98 @@ def test_the_head_of_a_task_goes_with_its_labels(teacher, tmp_path):
     model = BertClassifier(LAYERS, 2)
     trained = tmp_path / "trained"
     model.save_pretrained(
-        str(trained), tokenizer=FullTokenizer.from_pretrained(str(folder)), labels=["no", "yes"]
+        str(trained),
+        tokenizer=FullTokenizer.from_pretrained(str(folder)),
+        labels=["no", "yes"],
     )
-    out, _ = make_student(trained, num_layers=2)
-    assert Predictor(str(out))("the cat")["probabilities"].keys() == {"no", "yes"}
-    assert ModelFolder(str(out)).task() == ModelFolder(str(trained)).task()
+    student, _ = make_student(trained, num_layers=2)
+    answer = Predictor(str(student))("the cat")
+    assert answer["probabilities"].keys() == {"no", "yes"}
+    assert ModelFolder(str(student)).task() == ModelFolder(str(trained)).task()
 
 
 def test_a_student_of_sentence_transformers_says_how_vectors_are_made(teacher, tmp_path):
     embeddings = pytest.importorskip("official_bert.extensions.embeddings.sentence_encoder")
     folder, weights = teacher
     model = shutil.copytree(
-        folder, tmp_path / "sentences", ignore=shutil.ignore_patterns("model.ckpt*", "bert_*")
+        folder,
+        tmp_path / "sentences",
+        ignore=shutil.ignore_patterns("model.ckpt*", "bert_*"),
     )
-    encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
-    huggingface.write(str(model), encoder, LAYERS)
+    encoder_weights = {name: value for name, value in weights.items() if name.startswith("bert/")}
+    huggingface.write(str(model), encoder_weights, LAYERS)
     toy.write_sentence_modules(model)
-    out, tensors = make_student(model, keep_layers=["0", "1", "2", "3", "4", "5"])
-    assert_has_layers(tensors, encoder, range(6))
-    record = ModelFolder(str(out)).task()
-    assert (record.family, record.settings) == (
-        "embedding",
-        {"pooling": "mean", "normalize": False, "max_seq_length": 16},
-    )
+    student, student_weights = make_student(model, keep_layers=["0", "1", "2", "3", "4", "5"])
+    assert_has_layers(student_weights, encoder_weights, range(6))
+    record = ModelFolder(str(student)).task()
+    assert record.family == "embedding"
+    assert record.settings == {
+        "pooling": "mean",
+        "normalize": False,
+        "max_seq_length": 16,
+    }
+
     texts = ["the cat", "a day in the park"]
-    vectors = [embeddings.SentenceEncoder(str(one)).encode(texts) for one in (model, out)]
-    np.testing.assert_allclose(*vectors, atol=1e-5)
+    student_encoder = embeddings.SentenceEncoder(str(student))
+    encoder = embeddings.SentenceEncoder(str(model))
+    vectors = student_encoder.encode(texts)
+    np.testing.assert_allclose(vectors, encoder.encode(texts), atol=1e-5)
+
     (model / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
-    (model / "tokenizer_config.json").write_text(TokenizerConfig(False, None, 16).to_json_string())
-    with pytest.raises(
-        InputError, match="has do_lower_case beside a cased tokenizer, which a student cannot keep"
-    ):
+    write_tokenizer_config(model, do_lower_case=False)
+    message = "has do_lower_case beside a cased tokenizer, which a student cannot keep"
+    with pytest.raises(InputError, match=message):
         make_student(model, "cased", num_layers=2)
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({}, "--keep_layers and --num_layers and --size: give one of"),
-        ({"num_layers": 2, "size": "L2_H128"}, "--num_layers and --size: give one of"),
-        ({"num_layers": 7}, "--num_layers=7: the model has only 6 layers"),
-        (
+        pytest.param(
+            {},
+            "--keep_layers and --num_layers and --size: give one of",
+            id="no size",
+        ),
+        pytest.param(
+            {"num_layers": 2, "size": "L2_H128"},
+            "--num_layers and --size: give one of",
+            id="two sizes",
+        ),
+        pytest.param(
+            {"num_layers": 7},
+            "--num_layers=7: the model has only 6 layers",
+            id="more layers than the teacher",
+        ),
+        pytest.param(
             {"keep_layers": ["2", "1"]},
             "--keep_layers=2,1: must be different layers of 0 to 5, the lowest first",
+            id="layers in another order",
         ),
-        ({"keep_layers": ["1", "1"]}, "--keep_layers=1,1: must be different"),
-        ({"keep_layers": ["6"]}, "--keep_layers=6: must be different"),
-        ({"size": "L3_H128"}, "no model size is called 'L3_H128'; choose one of tiny"),
-        ({"num_layers": 2, "output_dir": "teacher"}, "must be a new folder or an empty one"),
+        pytest.param(
+            {"keep_layers": ["1", "1"]},
+            "--keep_layers=1,1: must be different",
+            id="a layer twice",
+        ),
+        pytest.param(
+            {"keep_layers": ["6"]},
+            "--keep_layers=6: must be different",
+            id="absent layer",
+        ),
+        pytest.param(
+            {"size": "L3_H128"},
+            "no model size is called 'L3_H128'; choose one of tiny",
+            id="unknown size",
+        ),
     ],
 )
 def test_a_student_that_cannot_be_made_is_refused(teacher, flags, message):
     folder, _ = teacher
-    options = StudentOptions(
-        model=str(folder), output_dir=str(folder.parent / flags.pop("output_dir", "new"))
-    )
     with pytest.raises(InputError, match=message):
-        create_student.run(dataclasses.replace(options, **flags))
-    assert not (folder.parent / "new").exists()
+        make_student(folder, **flags)
+    assert not (folder.parent / "student").exists()
+
+
+def test_a_student_needs_a_new_folder(teacher):
+    folder, _ = teacher
+    with pytest.raises(InputError, match="must be a new folder or an empty one"):
+        make_student(folder, "teacher", num_layers=2)

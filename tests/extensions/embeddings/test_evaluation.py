@@ -20,12 +20,14 @@ def make_examples(*texts: str, labels: str = "") -> list[Example]:
     """
     examples = []
     for index, (anchor, *others) in enumerate(texts):
+        line = index + 2
+        label = labels[index] if labels else ""
         example = Example(
-            f"dev.tsv: line {index + 2}",
+            f"dev.tsv: line {line}",
             anchor,
             tuple(others[:1]),
             tuple(others[1:]),
-            labels[index : index + 1],
+            label,
         )
         examples.append(example)
     return examples
@@ -34,7 +36,8 @@ def make_examples(*texts: str, labels: str = "") -> list[Example]:
 def evaluate(examples: list[Example], vectors: dict, kind: str) -> dict[str, float]:
     rows = all_texts(examples)
     compute_metrics = evaluation.prepare(examples, rows, kind)
-    return compute_metrics(np.float32([vectors[text] for text in rows.texts]))
+    text_vectors = [vectors[text] for text in rows.texts]
+    return compute_metrics(np.float32(text_vectors))
 
 
 TWO_CLUSTERS = {
@@ -103,16 +106,16 @@ NO_TEXT_TO_FIND = "no query has a text to find among others"
 )
 def test_a_metric_that_is_equal_for_all_models_is_refused(texts, labels, kind, sentence):
     examples = make_examples(*texts, labels=labels)
+    rows = all_texts(examples)
     with pytest.raises(InputError, match=rf"dev\.tsv: line 2: {sentence}"):
-        evaluation.prepare(examples, all_texts(examples), kind)
+        evaluation.prepare(examples, rows, kind)
 
 
 def test_negatives_that_are_positives_are_counted(caplog):
     examples = make_examples("abc", "abb", "aba")
     evaluation.prepare(examples, all_texts(examples), "triplets")
-    assert (
-        "2 triplets count as wrong: their negative is also their anchor or positive" in caplog.text
-    )
+    warning = "2 triplets count as wrong: their negative is also their anchor or positive"
+    assert warning in caplog.text
 
 
 def test_equal_vectors_are_warned_of(caplog):

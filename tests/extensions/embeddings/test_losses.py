@@ -20,21 +20,54 @@ from tests.shared import in_test_long
 from tests.training_state import assert_close
 
 GENERATOR = np.random.default_rng(5)
-VECTORS = GENERATOR.normal(size=(5, 3, 8)).astype(np.float32)  # [B, N, D]
+VECTORS = np.float32(GENERATOR.normal(size=(5, 3, 8)))  # [B, N, D]
+ANCHORS = VECTORS[:, 0]
+SECOND = VECTORS[:, 1]
+THIRD = VECTORS[:, 2]
 PAIRS = VECTORS[:, :2]
-SCORES = np.array([0.1, 0.9, 0.5, 0.5, 0.0], np.float32)
-UNIQUE_TEXT_IDS = np.arange(15, dtype=np.int32).reshape(5, 3)
+SCORES = np.float32([0.1, 0.9, 0.5, 0.5, 0.0])
+UNIQUE_TEXT_IDS = np.int32(
+    [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6, 7, 8],
+        [9, 10, 11],
+        [12, 13, 14],
+    ]
+)
 KERNEL = "bert/encoder/layer_0/output/dense/kernel"
 
 
+def make_loss(name: str, **settings):
+    make = LOSSES[name]
+    return make(EmbeddingSettings(**settings))
+
+
 def compute_loss(name: str, vectors=VECTORS, features=None, **settings) -> np.ndarray:
-    loss = LOSSES[name](EmbeddingSettings(**settings))
-    return loss(tf.constant(vectors), features or {}).numpy()
+    loss = make_loss(name, **settings)
+    features = features or {}
+    value = loss(tf.constant(vectors), features)
+    return value.numpy()
+
+
+def close(value):
+    return pytest.approx(value, rel=1e-5)
 
 
 def cosine(a, b) -> float:
-    norms = math.sqrt(np.dot(a, a) * np.dot(b, b))
+    squares = np.dot(a, a) * np.dot(b, b)
+    norms = math.sqrt(squares)
     return float(np.dot(a, b) / norms)
+
+
+def list_cosines(pairs) -> list[float]:
+    return [cosine(*pair) for pair in pairs]
+
+
+def ranking_loss(vectors, excluded=(), scale=20.0) -> float:
+    """Compute the mean of `ranking_losses`."""
+    losses = ranking_losses(vectors, excluded, scale)
+    return np.mean(losses)
 
 
 def ranking_losses(vectors, excluded=(), scale=20.0) -> list[float]:
@@ -47,15 +80,19 @@ def ranking_losses(vectors, excluded=(), scale=20.0) -> list[float]:
         excluded: Pairs (anchor, candidate) that are no negatives.
         scale: The factor of the cosines.
     """
-    columns = vectors[:, 1:].swapaxes(0, 1)
-    candidates = np.concatenate(columns)
+    columns = vectors.swapaxes(0, 1)
+    anchors, *others = columns
+    candidates = np.concatenate(others)
     losses = []
-    for row, anchor in enumerate(vectors[:, 0]):
-        logits = [scale * cosine(anchor, candidate) for candidate in candidates]
-        exponentials = [
-            math.exp(logit) for number, logit in enumerate(logits) if (row, number) not in excluded
-        ]
-        losses.append(math.log(sum(exponentials)) - logits[row])
+    for row, anchor in enumerate(anchors):
+        total = 0
+        for number, candidate in enumerate(candidates):
+            logit = scale * cosine(anchor, candidate)
+            if (row, number) not in excluded:
+                total += math.exp(logit)
+        positive_logit = scale * cosine(anchor, candidates[row])
+        loss = math.log(total) - positive_logit
+        losses.append(loss)
     return losses
 
 
@@ -63,11 +100,10 @@ def test_ranking_loss_is_that_of_the_second_text_in_the_batch():
     features = {"text_ids": UNIQUE_TEXT_IDS}
 
     loss = compute_loss("multiple_negatives_ranking", features=features)
-    assert loss == pytest.approx(np.mean(ranking_losses(VECTORS)), rel=1e-5)
+    assert loss == close(ranking_loss(VECTORS))
 
-    scaled = compute_loss("multiple_negatives_ranking", features=features, scale=3.0)
-    expected = np.mean(ranking_losses(VECTORS, scale=3.0))
-    assert scaled == pytest.approx(expected, rel=1e-5)
+    loss = compute_loss("multiple_negatives_ranking", features=features, scale=3.0)
+    assert loss == close(ranking_loss(VECTORS, scale=3.0))
 
 
 def test_symmetric_ranking_loss_adds_that_of_the_first_text():
@@ -76,47 +112,59 @@ def test_symmetric_ranking_loss_adds_that_of_the_first_text():
 
     loss = compute_loss("multiple_negatives_ranking", PAIRS, features, symmetric=True)
 
-    expected = np.mean(ranking_losses(PAIRS) + ranking_losses(swapped))
-    assert loss == pytest.approx(expected, rel=1e-5)
+    both_directions = ranking_losses(PAIRS) + ranking_losses(swapped)
+    assert loss == close(np.mean(both_directions))
 
 
 def test_ranking_loss_excludes_negatives_that_are_positives():
-    text_ids = UNIQUE_TEXT_IDS.copy()
-    text_ids[3, 1] = text_ids[0, 1]  # row 3 has the positive of row 0
-    text_ids[4, 0] = text_ids[1, 0]  # row 4 has the anchor of row 1
-    text_ids[2, 2] = text_ids[1, 1]  # the negative of row 2 is the positive of row 1
+    text_ids = np.int32(
+        [
+            [0, 1, 2],
+            [3, 4, 5],
+            [6, 7, 4],  # the negative is the positive of row 1
+            [9, 1, 11],  # the positive is that of row 0
+            [3, 13, 14],  # the anchor is that of row 1
+        ]
+    )
 
     loss = compute_loss("multiple_negatives_ranking", features={"text_ids": text_ids})
 
-    excluded = {(0, 3), (3, 0), (1, 4), (4, 1), (1, 5 + 2)}
-    expected = np.mean(ranking_losses(VECTORS, excluded))
-    assert loss == pytest.approx(expected, rel=1e-5)
+    excluded = {
+        (0, 3),
+        (3, 0),
+        (1, 4),
+        (4, 1),
+        (1, 5 + 2),
+    }
+    assert loss == close(ranking_loss(VECTORS, excluded))
 
 
 def test_cosent_counts_pairs_in_the_wrong_order():
-    cosines = [cosine(*pair) for pair in PAIRS]
+    cosines = list_cosines(PAIRS)
     total = 1.0
     for i in range(5):
         for j in range(5):
             if SCORES[i] < SCORES[j]:
-                total += math.exp(20 * (cosines[i] - cosines[j]))
+                difference = cosines[i] - cosines[j]
+                total += math.exp(20 * difference)
 
     loss = compute_loss("cosent", PAIRS, {"scores": SCORES})
 
-    assert loss == pytest.approx(math.log(total), rel=1e-5)
+    assert loss == close(math.log(total))
 
 
 def test_cosine_similarity_loss_is_the_squared_difference():
-    cosines = np.array([cosine(*pair) for pair in PAIRS])
+    differences = list_cosines(PAIRS) - SCORES
+    expected = differences**2
     losses = compute_loss("cosine_similarity", PAIRS, {"scores": SCORES})
-    np.testing.assert_allclose(losses, (cosines - SCORES) ** 2, rtol=1e-4)
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
 
 
 def test_triplet_loss_is_zero_beyond_the_margin():
-    anchors, positives, negatives = VECTORS.swapaxes(0, 1)
-    near = np.linalg.norm(anchors - positives, axis=1)
-    far = np.linalg.norm(anchors - negatives, axis=1)
-    expected = np.maximum(0.0, near - far + 0.5)
+    near = np.linalg.norm(ANCHORS - SECOND, axis=1)
+    far = np.linalg.norm(ANCHORS - THIRD, axis=1)
+    margins = near - far + 0.5
+    expected = np.maximum(0.0, margins)
     assert 0 < (expected == 0).sum() < 5
 
     losses = compute_loss("triplet", triplet_margin=0.5)
@@ -125,24 +173,28 @@ def test_triplet_loss_is_zero_beyond_the_margin():
 
 
 def test_mse_loss_is_the_mean_of_squares():
-    targets = np.random.default_rng(6).normal(size=VECTORS.shape).astype(np.float32)
+    generator = np.random.default_rng(6)
+    targets = np.float32(generator.normal(size=VECTORS.shape))
     losses = compute_loss("mse", features={"targets": targets})
-    expected = ((VECTORS - targets) ** 2).mean(axis=(1, 2))
+    squares = (VECTORS - targets) ** 2
+    expected = squares.mean(axis=(1, 2))
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 def test_matryoshka_adds_up_the_losses_of_first_components():
-    ranking = Matryoshka(LOSSES["multiple_negatives_ranking"](EmbeddingSettings()), [8, 3])
-    loss = ranking(VECTORS, {"text_ids": UNIQUE_TEXT_IDS}).numpy()
-    whole = np.mean(ranking_losses(VECTORS))
-    first_components = np.mean(ranking_losses(VECTORS[..., :3]))
-    assert loss == pytest.approx(whole + first_components, rel=1e-5)
+    ranking = Matryoshka(make_loss("multiple_negatives_ranking"), [8, 3])
+    loss = ranking(VECTORS, {"text_ids": UNIQUE_TEXT_IDS})
+    whole = ranking_loss(VECTORS)
+    first_components = ranking_loss(VECTORS[..., :3])
+    assert float(loss) == close(whole + first_components)
 
-    mse = Matryoshka(LOSSES["mse"](EmbeddingSettings()), [8, 2])
-    differences = np.arange(8, dtype=np.float32)
-    losses = mse(VECTORS, {"targets": VECTORS + differences}).numpy()
-    expected = np.mean(differences**2) + 0.5
-    np.testing.assert_allclose(losses, np.full(5, expected), rtol=1e-5)
+    mse = Matryoshka(make_loss("mse"), [8, 2])
+    differences = np.float32(range(8))
+    losses = mse(VECTORS, {"targets": VECTORS + differences})
+    mean_of_8 = np.mean(differences**2)
+    mean_of_2 = 0.5
+    expected = np.full(5, mean_of_8 + mean_of_2)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 def test_the_flag_names_every_loss():
@@ -176,7 +228,8 @@ def test_micro_batches_train_as_whole_batches(tmp_path, loss, flags):
     if loss in ("cosent", "cosine_similarity"):
         texts = fine_tuning_runs.Texts(0)
         fine_tuning_runs.write_scored_pairs(tmp_path / "scored", 24, texts)
-        options = dataclasses.replace(options, train_file=str(tmp_path / "scored.tsv"))
+        scored_pairs = tmp_path / "scored.tsv"
+        options = dataclasses.replace(options, train_file=str(scored_pairs))
     options = dataclasses.replace(
         options,
         do_train=True,
@@ -199,6 +252,6 @@ def test_micro_batches_train_as_whole_batches(tmp_path, loss, flags):
     parts = checkpoint_values(latest_checkpoint(str(parts_dir)))
     assert_close(parts, whole, weights=1e-5, first_moments=1e-5)
 
-    initial_kernel = checkpoint_values(options.init_checkpoint)[KERNEL]
-    change = np.abs(parts[KERNEL] - initial_kernel).max()
-    assert change > 1e-3, "it learns"
+    initial = checkpoint_values(options.init_checkpoint)
+    changes = np.abs(parts[KERNEL] - initial[KERNEL])
+    assert changes.max() > 1e-3, "it learns"

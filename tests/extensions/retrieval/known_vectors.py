@@ -6,16 +6,26 @@ from official_bert.serving.extensible import Extensible
 
 WIDTH = 48
 _GENERATOR = np.random.default_rng(3)
-_ZEROS = np.zeros((1, WIDTH))
 
 # Rows 3, 7, 19 and 33 have the same direction, so that their cosines are equal. Row 40 is zero.
-CORPUS = np.concatenate([_GENERATOR.normal(size=(40, WIDTH)), _ZEROS]).astype(np.float32)
-CORPUS[[7, 19, 33]] = CORPUS[3] * np.float32([[1], [4], [0.5]])
+CORPUS = np.zeros((41, WIDTH), np.float32)
+CORPUS[:40] = _GENERATOR.normal(size=(40, WIDTH))
+CORPUS[7] = CORPUS[3]
+CORPUS[19] = 4 * CORPUS[3]
+CORPUS[33] = 0.5 * CORPUS[3]
 
-_RANDOM_QUERIES = _GENERATOR.normal(size=(5, WIDTH)).astype(np.float32)
-QUERIES = np.concatenate([_RANDOM_QUERIES, CORPUS[19:20]])
+# The last query is row 19 of the corpus.
+QUERIES = np.zeros((6, WIDTH), np.float32)
+QUERIES[:5] = _GENERATOR.normal(size=(5, WIDTH))
+QUERIES[5] = CORPUS[19]
 
-TEXTS = ["the cat", "", "naïve\u2028猫!", "two\nlines", "the cat"]
+TEXTS = [
+    "the cat",
+    "",
+    "naïve\u2028猫!",
+    "two\nlines",
+    "the cat",
+]
 
 
 def cosine_table(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -24,8 +34,9 @@ def cosine_table(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     b = b.astype(float)
     a_norms = np.linalg.norm(a, axis=1)
     b_norms = np.linalg.norm(b, axis=1)
-    norms = np.maximum(np.outer(a_norms, b_norms), 1e-12)
-    return (a @ b.T / norms).astype(np.float32)
+    norms = np.outer(a_norms, b_norms)
+    cosines = a @ b.T / np.maximum(norms, 1e-12)
+    return cosines.astype(np.float32)
 
 
 class Table(Extensible):
@@ -38,4 +49,5 @@ class Table(Extensible):
             texts = [texts]
         if not texts:
             return np.empty((0, 0), np.float32)
-        return np.stack([CORPUS[len(text)] for text in texts])
+        rows = [len(text) for text in texts]
+        return CORPUS[rows]

@@ -21,15 +21,17 @@ WORDS = [piece for piece in toy.VOCABULARY if piece.isalpha()]
 def draw_pairs() -> list[tuple[str, str]]:
     """Draw anchors and positives."""
     generator = np.random.default_rng(5)
-    pairs = []
+    anchors = []
+    positives = []
     for _ in range(20):
-        anchor = " ".join(generator.choice(WORDS, 3))
-        positive = " ".join(generator.choice(WORDS, 6))
-        pairs.append((anchor, positive))
-    pairs[7] = (pairs[2][0], pairs[7][1])  # the anchor has two positives
-    pairs[9] = (pairs[9][0], pairs[4][1])  # the positive has two anchors
-    pairs[11] = (pairs[11][0], pairs[3][0])  # the positive is an anchor, too
-    return pairs
+        anchor_words = generator.choice(WORDS, 3)
+        positive_words = generator.choice(WORDS, 6)
+        anchors.append(" ".join(anchor_words))
+        positives.append(" ".join(positive_words))
+    anchors[7] = anchors[2]  # the anchor has two positives
+    positives[9] = positives[4]  # the positive has two anchors
+    positives[11] = anchors[3]  # the positive is an anchor, too
+    return list(zip(anchors, positives, strict=True))
 
 
 PAIRS = draw_pairs()
@@ -48,7 +50,8 @@ SEARCH = mining.search
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
     pytest.importorskip("official_bert.extensions.embeddings")
-    folder = toy.make_bert_base_dir(tmp_path_factory.mktemp("vectors") / "model")
+    parent = tmp_path_factory.mktemp("vectors")
+    folder = toy.make_bert_base_dir(parent / "model")
     return str(toy.write_sentence_modules(folder))
 
 
@@ -58,11 +61,15 @@ def load_predictor():
 
     To open a model and to call it for the first time take seconds.
     """
-    load = functools.cache(lambda folder, batch_size, pooling: Predictor(folder, batch_size))
+
+    @functools.cache
+    def load(folder, batch_size, pooling):
+        return Predictor(folder, batch_size)
 
     def load_predictor(folder: str, batch_size: int = 32, **_) -> Predictor:
         pooling_file = pathlib.Path(folder) / "1_Pooling" / "config.json"
-        return load(folder, batch_size, pooling_file.read_text())
+        pooling = pooling_file.read_text()
+        return load(folder, batch_size, pooling)
 
     return load_predictor
 
@@ -93,8 +100,20 @@ def make_options(folder: pathlib.Path, model: str, **changes) -> MiningOptions:
     return MiningOptions(**flags | changes)
 
 
+def find_excluded(anchor: str) -> set[str]:
+    """Return the texts that are no negatives of an anchor: itself and its positives."""
+    positives = {positive for first, positive in PAIRS if first == anchor}
+    return {anchor, *positives}
+
+
 def mine_plainly(
-    predictor: Predictor, corpus: list[str], top_k, skip_top, num_negatives, margin, max_score
+    predictor: Predictor,
+    corpus: list[str],
+    top_k,
+    skip_top,
+    num_negatives,
+    margin,
+    max_score,
 ) -> list[dict]:
     """Compute the lines of the output from the cosines of all anchors and all texts."""
     corpus = list(dict.fromkeys(corpus))
@@ -102,17 +121,16 @@ def mine_plainly(
     positive_scores = np.diag(predictor.similarity(ANCHORS, POSITIVES))
     lines = []
     for number, (anchor, positive) in enumerate(PAIRS):
-        excluded = {anchor}
-        excluded.update(other for first, other in PAIRS if first == anchor)
-        order = np.argsort(-table[number], kind="stable")
+        excluded = find_excluded(anchor)
+        scores = table[number]
+        order = np.argsort(-scores, kind="stable")
         nearest = [row for row in order if corpus[row] not in excluded]
 
         highest = np.inf if max_score is None else max_score
         if margin is not None:
             highest = min(highest, positive_scores[number] - margin)
-        negatives = [
-            corpus[row] for row in nearest[skip_top:top_k] if table[number, row] <= highest
-        ]
+        candidates = nearest[skip_top:top_k]
+        negatives = [corpus[row] for row in candidates if scores[row] <= highest]
         line = {
             "anchor": anchor,
             "positive": positive,
@@ -123,60 +141,83 @@ def mine_plainly(
 
 
 def read_lines(folder: pathlib.Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "mined.jsonl").read_text().splitlines()]
+    lines = (folder / "mined.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def list_names(folder: pathlib.Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "num_negatives"),
     [
-        {},
-        {"top_k": 4},
-        {"skip_top": 3, "num_negatives": 2},
-        {"margin": 0.0},
-        {"margin": 0.02},
-        {"max_score": 0.85},
+        pytest.param({}, 5, id="default flags"),
+        pytest.param({"top_k": 4}, 4, id="few candidates"),
+        pytest.param({"skip_top": 3, "num_negatives": 2}, 2, id="nearest ones skipped"),
+        pytest.param({"margin": 0.0}, None, id="margin of 0"),
+        pytest.param({"margin": 0.02}, None, id="margin"),
+        pytest.param({"max_score": 0.85}, None, id="highest score"),
     ],
 )
 @pytest.mark.usefixtures("loads_once")
-def test_the_negatives_are_the_nearest_others(tmp_path, model, load_predictor, changes):
+def test_the_negatives_are_the_nearest_others(
+    tmp_path, model, load_predictor, changes, num_negatives
+):
+    """By scores the anchors have different numbers of negatives."""
     write_pairs(tmp_path)
     mining.run(make_options(tmp_path, model, **changes))
 
     lines = read_lines(tmp_path)
-    assert lines == mine_plainly(load_predictor(model), POSITIVES, **PLAIN | changes)
+    settings = PLAIN | changes
+    assert lines == mine_plainly(load_predictor(model), POSITIVES, **settings)
     counts = {len(line["negative"]) for line in lines}
-    if "margin" in changes or "max_score" in changes:
+    if num_negatives is None:
         assert len(counts) > 1
     else:
-        assert counts == {min(5, *changes.values(), 5)}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mined.jsonl", "pairs.tsv"]
+        assert counts == {num_negatives}
+    assert list_names(tmp_path) == {"mined.jsonl", "pairs.tsv"}
 
 
 @pytest.mark.usefixtures("loads_once")
 def test_a_corpus_may_be_a_file_or_an_index(tmp_path, model, load_predictor):
-    corpus = [f"{first} {second}" for first, second in zip(WORDS, WORDS[3:], strict=False)]
-    corpus.append(PAIRS[0][1])
+    corpus = []
+    for word, later_word in zip(WORDS, WORDS[3:], strict=False):
+        corpus.append(f"{word} {later_word}")
+    corpus.append(POSITIVES[0])
     write_pairs(tmp_path)
 
     corpus_file = tmp_path / "corpus.txt"
     repeated = [corpus[3]] * 80
-    corpus_file.write_text("\n\n".join(f" {text}" for text in [*corpus, *repeated]))
+    lines = [f" {text}" for text in corpus + repeated]
+    corpus_file.write_text("\n\n".join(lines))
     mining.run(make_options(tmp_path, model, corpus_file=str(corpus_file), margin=0.01))
     settings = PLAIN | {"top_k": 50, "margin": 0.01}
     expected = mine_plainly(load_predictor(model), corpus, **settings)
     assert read_lines(tmp_path) == expected
 
-    index_file = tmp_path / "corpus.npz"
+    *first_texts, last_text = corpus
+    lines = [*first_texts, f" {last_text}", corpus[3]]
     index_texts = tmp_path / "index.txt"
-    index_texts.write_text("\n".join([*corpus[:-1], f" {corpus[-1]}", corpus[3]]))
+    index_texts.write_text("\n".join(lines))
+    index_file = tmp_path / "corpus.npz"
     options_class = catalog.options_class("predict")
-    predict.run(options_class(model=model, input_file=str(index_texts), index=str(index_file)))
+    options = options_class(
+        model=model,
+        input_file=str(index_texts),
+        index=str(index_file),
+    )
+    predict.run(options)
     mining.run(make_options(tmp_path, model, corpus_file=str(index_file), margin=0.01))
     assert read_lines(tmp_path) == expected
 
 
 def mine(
-    folder: pathlib.Path, model: str, monkeypatch, stop_at: int | None = None, **changes
+    folder: pathlib.Path,
+    model: str,
+    monkeypatch,
+    stop_at: int | None = None,
+    **changes,
 ) -> list[int]:
     """Mine with windows of four pairs.
 
@@ -192,11 +233,11 @@ def mine(
     """
     window_sizes = []
 
-    def search(*arguments):
-        window_sizes.append(len(arguments[0]))
+    def search(window, *arguments):
+        window_sizes.append(len(window))
         if len(window_sizes) == stop_at:
             raise KeyboardInterrupt
-        return SEARCH(*arguments)
+        return SEARCH(window, *arguments)
 
     monkeypatch.setattr(mining, "WINDOW_BATCHES", 2)
     monkeypatch.setattr(mining, "search", search)
@@ -216,17 +257,19 @@ def test_a_killed_run_resumes_after_its_last_whole_line(tmp_path, model, monkeyp
     output_file = tmp_path / "mined.jsonl"
     assert mine(tmp_path, model, monkeypatch) == [4] * 5
     uninterrupted = output_file.read_bytes()
-    complete_line = f"{uninterrupted.splitlines()[8].decode()}\n"
+    complete_line = uninterrupted.splitlines()[8].decode()
 
-    for remainder in ("", '{"anchor": "half', complete_line):
+    for remainder in ("", '{"anchor": "half', f"{complete_line}\n"):
         output_file.unlink()
-        assert mine(tmp_path, model, monkeypatch, stop_at=3) == [4] * 3
+        window_sizes = mine(tmp_path, model, monkeypatch, stop_at=3)
+        assert window_sizes == [4] * 3
         with open(tmp_path / ".mined.jsonl.mining" / "lines", "a") as file:
             file.write(remainder)
         # Two of the five windows are complete.
-        assert mine(tmp_path, model, monkeypatch) == [4] * 3
+        window_sizes = mine(tmp_path, model, monkeypatch)
+        assert window_sizes == [4] * 3
         assert output_file.read_bytes() == uninterrupted
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["mined.jsonl", "pairs.tsv"]
+        assert list_names(tmp_path) == {"mined.jsonl", "pairs.tsv"}
 
 
 @pytest.fixture
@@ -262,7 +305,8 @@ def test_a_run_with_other_flags_starts_again(tmp_path, stopped_model, monkeypatc
 @pytest.mark.usefixtures("loads_once")
 def test_a_run_on_other_pairs_starts_again(tmp_path, stopped_model, monkeypatch, caplog):
     input_file = tmp_path / "pairs.tsv"
-    input_file.write_text(input_file.read_text().replace(PAIRS[5][1], "rain"))
+    text = input_file.read_text()
+    input_file.write_text(text.replace(POSITIVES[5], "rain"))
     assert_starts_again(tmp_path, stopped_model, monkeypatch, caplog)
 
 

@@ -29,14 +29,17 @@ class Table(Extensible):
 
     def encode(self, texts):
         texts = [texts] if isinstance(texts, str) else texts
-        vectors = [
-            np.random.default_rng(list(" ".join(text.lower().split()).encode())).normal(size=8)
-            for text in texts
-        ]
+        vectors = []
+        for text in texts:
+            words = text.lower().split()
+            seed = list(" ".join(words).encode())
+            generator = np.random.default_rng(seed)
+            vectors.append(generator.normal(size=8))
         return np.float32(vectors).reshape(-1, 8)
 
     def token_ids(self, text: str) -> tuple[str, ...]:
-        return tuple(text.lower().replace("\ufeff", "").split())
+        words = text.lower().replace("\ufeff", "").split()
+        return tuple(words)
 
 
 @pytest.fixture(autouse=True)
@@ -49,8 +52,13 @@ def all_lines(caplog):
     caplog.set_level("INFO", logger="absl")
 
 
-def mine(folder: pathlib.Path, pairs: str = TRAIN, name: str = "train.tsv", **flags) -> list[dict]:
-    """The lines of a run; files are named relative to the folder."""
+def mine(
+    folder: pathlib.Path,
+    pairs: str = TRAIN,
+    name: str = "train.tsv",
+    **flags,
+) -> list[dict]:
+    """Return the lines of a run; files are named relative to the folder."""
     if pairs:
         (folder / name).write_text(pairs, encoding="utf-8")
     if "corpus_file" in flags:
@@ -61,16 +69,21 @@ def mine(folder: pathlib.Path, pairs: str = TRAIN, name: str = "train.tsv", **fl
         "model": str(folder / "no"),
     }
     mining.run(MiningOptions(**files | flags))
-    return [json.loads(line) for line in (folder / "o.jsonl").read_text().splitlines()]
+    lines = (folder / "o.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def negatives(
-    folder: pathlib.Path, content: str | None = None, name: str = "corpus.txt", **flags
+    folder: pathlib.Path,
+    content: str | None = None,
+    name: str = "corpus.txt",
+    **flags,
 ) -> list[set[str]]:
-    """The negatives of each pair from a corpus."""
+    """Return the negatives of each pair from a corpus."""
     if content is not None:
         (folder / name).write_text(content, encoding="utf-8")
-    return [set(line["negative"]) for line in mine(folder, corpus_file=name, **flags)]
+    lines = mine(folder, corpus_file=name, **flags)
+    return [set(line["negative"]) for line in lines]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +148,10 @@ def test_json_lines_are_no_plain_text(tmp_path, caplog):
 def test_texts_are_compared_by_what_the_tokenizer_reads(tmp_path):
     """Neither a positive nor a negative comes a second time in other letters."""
     corpus = "A Dog\na  dog\nA DOG\nTHE CAT\nThe Dog\nthe  dog\nRain\nrain\nRAIN\n"
-    assert negatives(tmp_path, corpus) == [{"The Dog", "Rain"}, {"A Dog", "THE CAT", "Rain"}]
+    assert negatives(tmp_path, corpus) == [
+        {"The Dog", "Rain"},
+        {"A Dog", "THE CAT", "Rain"},
+    ]
     # Anchors that are one text for the tokenizer have the positives of both.
     pairs = "anchor\tpositive\nthe cat\train\nThe  Cat\tsnow\n"
     assert negatives(tmp_path, "rain\nsnow\nhail\n", pairs=pairs) == [{"hail"}] * 2
@@ -145,43 +161,43 @@ def test_texts_of_equal_ids_take_no_place_of_others(tmp_path):
     """All spellings of a positive are nearer than any other text; the search goes on behind
     them.
     """
-    spellings = [
-        f"{first}{second}{third} DOG" for first in "tT" for second in "hH" for third in "eE"
-    ]
-    corpus = "\n".join([*spellings, *(text + " " for text in spellings), "rain", "snow", "hail"])
-    (mined, _) = mine(
-        tmp_path, TRAIN.replace("a dog", "the dog"), top_k=2, corpus_file=write(tmp_path, corpus)
-    )
-    assert len(mined["negative"]) == 2
-    assert not {text.lower() for text in mined["negative"]} & {"the dog", "the cat"}
-
-
-def write(folder: pathlib.Path, content: str) -> str:
-    (folder / "corpus.txt").write_text(content)
-    return "corpus.txt"
+    articles = ["the", "thE", "tHe", "tHE", "The", "ThE", "THe", "THE"]
+    spellings = [f"{article} DOG" for article in articles]
+    with_blanks = [f"{text} " for text in spellings]
+    corpus = "\n".join([*spellings, *with_blanks, "rain", "snow", "hail"])
+    (tmp_path / "corpus.txt").write_text(corpus)
+    pairs = TRAIN.replace("a dog", "the dog")
+    first, _ = mine(tmp_path, pairs, top_k=2, corpus_file="corpus.txt")
+    assert len(first["negative"]) == 2
+    for text in first["negative"]:
+        assert text.lower() not in ("the dog", "the cat")
 
 
 def test_blank_and_equal_texts_of_an_index_are_no_negatives(tmp_path):
     texts = ["", "rain", " ", "rain", " rain ", "snow"]
-    write_index(str(tmp_path / "corpus.npz"), texts, [Table().encode(texts)])
+    vectors = Table().encode(texts)
+    write_index(str(tmp_path / "corpus.npz"), texts, [vectors])
     assert negatives(tmp_path, name="corpus.npz") == [{"rain", "snow"}] * 2
 
 
 @pytest.mark.parametrize(
-    ("header", "row", "message"),
+    ("header", "value", "message", "num_lines"),
     [
-        ("label", "0", "1 pairs with label 0 are left out"),
-        ("negative", "rain", "3 examples have negatives"),
+        pytest.param("label", "0", "1 pairs with label 0 are left out", 2, id="labels"),
+        pytest.param("negative", "rain", "3 examples have negatives", 3, id="negatives"),
     ],
 )
-def test_further_columns_are_warned_of(tmp_path, caplog, header, row, message):
+def test_further_columns_are_warned_of(tmp_path, caplog, header, value, message, num_lines):
+    first, second, third = TRAIN.splitlines()
     lines = [
-        f"{line}\t{value}"
-        for line, value in zip(TRAIN.splitlines(), (header, "1", "1"), strict=True)
+        f"{first}\t{header}",
+        f"{second}\t1",
+        f"{third}\t1",
+        f"the cat\tred car\t{value}",
     ]
-    mined = mine(tmp_path, "\n".join([*lines, f"the cat\tred car\t{row}"]))
+    mined = mine(tmp_path, "\n".join(lines))
     assert message in caplog.text
-    assert len(mined) == (2 if header == "label" else 3)
+    assert len(mined) == num_lines
 
 
 @pytest.mark.parametrize("label", ["0.5", "5", "entailment"])
@@ -190,19 +206,19 @@ def test_other_labels_are_refused(tmp_path, label):
         mine(tmp_path, f"anchor\tpositive\tlabel\na\tb\t{label}\n")
 
 
-def work_folder(folder: pathlib.Path) -> pathlib.Path:
-    (folder / ".o.jsonl.mining").mkdir()
-    return folder / ".o.jsonl.mining"
+def make_work_folder(folder: pathlib.Path) -> pathlib.Path:
+    work_folder = folder / ".o.jsonl.mining"
+    work_folder.mkdir()
+    return work_folder
 
 
 @pytest.mark.parametrize("name", ["mine/precious", "notes.txt", "lines/x", "run.json/x"])
 def test_files_of_others_in_the_work_folder_are_refused(tmp_path, name):
-    path = work_folder(tmp_path) / name
+    path = make_work_folder(tmp_path) / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("precious")
-    with pytest.raises(
-        InputError, match=r"is in the work folder of --output_file, and no file of mining"
-    ):
+    message = r"is in the work folder of --output_file, and no file of mining"
+    with pytest.raises(InputError, match=message):
         mine(tmp_path)
     assert path.read_text() == "precious"
     assert not (tmp_path / "o.jsonl").exists()
@@ -210,11 +226,13 @@ def test_files_of_others_in_the_work_folder_are_refused(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["lines", "run.json"])
 def test_a_link_in_the_work_folder_is_refused(tmp_path, name):
-    (tmp_path / "precious").write_text("precious")
-    (work_folder(tmp_path) / name).symlink_to(tmp_path / "precious")
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    link = make_work_folder(tmp_path) / name
+    link.symlink_to(precious)
     with pytest.raises(InputError, match=f"{name}: is in the work folder"):
         mine(tmp_path)
-    assert (tmp_path / "precious").read_text() == "precious"
+    assert precious.read_text() == "precious"
 
 
 @pytest.fixture
@@ -263,11 +281,24 @@ def test_a_damaged_header_begins_anew(killed, caplog, content):
     assert sorted(path.name for path in folder.iterdir()) == ["o.jsonl", "train.tsv"]
 
 
-@pytest.mark.parametrize("vector", [None, {}, ["a"] * 8, [True] * 8, [[]] * 8, [1e999] * 8, [0.0]])
+@pytest.mark.parametrize(
+    "vector",
+    [
+        pytest.param(None, id="null"),
+        pytest.param({}, id="object"),
+        pytest.param(["a"] * 8, id="texts"),
+        pytest.param([True] * 8, id="truth values"),
+        pytest.param([[]] * 8, id="lists"),
+        pytest.param([1e999] * 8, id="infinite numbers"),
+        pytest.param([0.0], id="another length"),
+    ],
+)
 def test_a_damaged_vector_of_the_header_begins_anew(killed, caplog, vector):
     folder, whole = killed
     path = folder / ".o.jsonl.mining" / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"vector": vector}))
+    header = json.loads(path.read_text())
+    header["vector"] = vector
+    path.write_text(json.dumps(header))
     assert mine(folder, batch_size=1) == whole
     assert "begins anew" in caplog.text
 
@@ -299,8 +330,11 @@ def test_what_the_kill_left_is_continued(killed, caplog):
 
 def test_pairs_through_a_pipe_are_read_once(tmp_path):
     """The digest of the inputs is of what was read, and needs no second writer."""
-    os.mkfifo(tmp_path / "train.tsv")
-    writer = threading.Thread(target=(tmp_path / "train.tsv").write_text, args=[TRAIN])
+    pipe = tmp_path / "train.tsv"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=[TRAIN])
     writer.start()
-    assert [line["negative"] for line in mine(tmp_path, "")] == [["the dog"], ["a dog"]]
+    first, second = mine(tmp_path, "")
+    assert first["negative"] == ["the dog"]
+    assert second["negative"] == ["a dog"]
     writer.join()

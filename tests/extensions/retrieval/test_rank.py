@@ -29,15 +29,19 @@ def open_predictor(tmp_path_factory):
 def test_texts_are_ranked_by_a_model_of_pairs(open_predictor, kind):
     """By the probability of the last label, or by the score."""
     predictor = open_predictor(kind)
-    answers = predictor([(QUERY, text) for text in TEXTS])
-    scores = [
-        answer["score"] if kind == "sts-b" else answer["probabilities"]["1"] for answer in answers
-    ]
+    pairs = [(QUERY, text) for text in TEXTS]
+    scores = []
+    for answer in predictor(pairs):
+        score = answer["score"] if kind == "sts-b" else answer["probabilities"]["1"]
+        scores.append(score)
+
     hits = predictor.rank(QUERY, TEXTS)
-    assert [hit["row"] for hit in hits] == np.argsort(-np.array(scores), kind="stable").tolist()
-    for hit in hits:
-        row = hit["row"]
-        assert hit == {"text": TEXTS[row], "row": row, "score": scores[row]}
+
+    expected = []
+    for row in np.argsort(np.negative(scores), kind="stable"):
+        hit = {"text": TEXTS[row], "row": row, "score": scores[row]}
+        expected.append(hit)
+    assert hits == expected
     assert predictor.rank(QUERY, []) == []
 
 
@@ -47,10 +51,10 @@ def test_other_models_do_not_rank_and_search(open_predictor, kind):
     sentence = rf"model of the task {predictor.task_name}, which has no rank\(\); use an embedding"
     with pytest.raises(InputError, match=sentence):
         predictor.rank("the cat", ["a train"])
-    for call in (
-        lambda: predictor.search("the cat", ["a"]),
-        lambda: predictor.similarity("a", "b"),
-        lambda: predictor.paraphrases(["a", "b"]),
-    ):
-        with pytest.raises(InputError, match="gives no vectors of texts; name an export of"):
-            call()
+    message = "gives no vectors of texts; name an export of"
+    with pytest.raises(InputError, match=message):
+        predictor.search("the cat", ["a"])
+    with pytest.raises(InputError, match=message):
+        predictor.similarity("a", "b")
+    with pytest.raises(InputError, match=message):
+        predictor.paraphrases(["a", "b"])

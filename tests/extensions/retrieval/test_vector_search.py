@@ -1,5 +1,7 @@
 """Tests of search and of pairs of similar vectors against numpy's sorting."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,8 @@ NO_VECTORS = CORPUS[:0]
 
 def sort_rows(table: np.ndarray, k: int) -> np.ndarray:
     """Return the columns of the k greatest values of each row; of equal ones the first."""
-    return np.argsort(-table, axis=1, kind="stable")[:, :k]
+    order = np.argsort(-table, axis=1, kind="stable")
+    return order[:, :k]
 
 
 @pytest.mark.parametrize("k", [1, 4, 41, 100])
@@ -27,7 +30,9 @@ def test_search_returns_numpys_neighbours_for_all_block_sizes(k):
         np.testing.assert_array_equal(scores, expected_scores)
     assert scores.dtype == np.float32
     assert rows.dtype == np.int64
-    assert rows[-1, :4].tolist() == [3, 7, 19, 33][:k]
+    equal_rows = [3, 7, 19, 33]
+    nearest = rows[-1, :4].tolist()
+    assert nearest == equal_rows[:k]
 
 
 def test_search_ranks_cosines_that_float32_products_confuse():
@@ -35,13 +40,14 @@ def test_search_ranks_cosines_that_float32_products_confuse():
     num_rows = 500
     corpus = np.ones((num_rows, 1024), np.float32)
     diagonal = np.arange(num_rows)
-    corpus[diagonal, diagonal] += np.linspace(0.02, 0, num_rows, dtype=np.float32)
+    differences = np.linspace(0.02, 0, num_rows, dtype=np.float32)
+    corpus[diagonal, diagonal] += differences
     query = corpus[-1:]
 
     _, rows = search(query, corpus, 20, corpus_rows=64)
 
-    expected = sort_rows(cosine_table(query, corpus), 20)
-    np.testing.assert_array_equal(rows, expected)
+    table = cosine_table(query, corpus)
+    np.testing.assert_array_equal(rows, sort_rows(table, 20))
 
 
 class CountingCorpus:
@@ -73,12 +79,27 @@ def test_paraphrases_reads_a_corpus_in_blocks():
     assert max(corpus.block_lengths) == 16
 
 
-@pytest.mark.parametrize(("limit", "threshold"), [(3, -1.0), (7, -1.0), (1000, 0.1), (1000, -1.0)])
+def list_similar_pairs(table: np.ndarray, threshold: float) -> list[tuple[int, int]]:
+    """List the pairs of rows from a cosine on, the most similar ones first, then by number."""
+    rows = range(len(table))
+    all_pairs = itertools.combinations(rows, 2)
+    pairs = [pair for pair in all_pairs if table[pair] >= threshold]
+    return sorted(pairs, key=lambda pair: -table[pair])
+
+
+@pytest.mark.parametrize(
+    ("limit", "threshold"),
+    [
+        pytest.param(3, -1.0, id="3 pairs"),
+        pytest.param(7, -1.0, id="7 pairs"),
+        pytest.param(1000, 0.1, id="pairs from a cosine on"),
+        pytest.param(1000, -1.0, id="all pairs"),
+    ],
+)
 def test_paraphrases_returns_numpys_pairs_for_all_block_sizes(limit, threshold):
     table = cosine_table(CORPUS, CORPUS)
-    all_pairs = zip(*np.triu_indices(len(CORPUS), k=1), strict=True)
-    similar = [pair for pair in all_pairs if table[pair] >= threshold]
-    pairs = sorted(similar, key=lambda pair: (-table[pair], pair))[:limit]
+    similar_pairs = list_similar_pairs(table, threshold)
+    pairs = similar_pairs[:limit]
     expected_scores = [table[pair] for pair in pairs]
     assert len(pairs) == limit or limit == 1000
     for block_rows in (1, 2, 7, 40, 41, 100):
@@ -89,8 +110,9 @@ def test_paraphrases_returns_numpys_pairs_for_all_block_sizes(limit, threshold):
 
 def test_an_empty_corpus_has_no_neighbours():
     scores, rows = search(QUERIES, NO_VECTORS, 3)
-    assert scores.shape == (len(QUERIES), 0)
-    assert rows.shape == (len(QUERIES), 0)
+    num_queries = len(QUERIES)
+    assert scores.shape == (num_queries, 0)
+    assert rows.shape == (num_queries, 0)
 
 
 def test_no_query_has_no_neighbours():
@@ -100,7 +122,8 @@ def test_no_query_has_no_neighbours():
 
 @pytest.mark.parametrize("num_vectors", [0, 1])
 def test_fewer_than_two_vectors_have_no_pairs(num_vectors):
-    _, rows = paraphrases(CORPUS[:num_vectors], 3)
+    corpus = CORPUS[:num_vectors]
+    _, rows = paraphrases(corpus, 3)
     assert rows.shape == (0, 2)
 
 

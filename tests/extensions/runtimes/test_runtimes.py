@@ -79,18 +79,26 @@ def assert_answers_as_the_export(
     for size, length in SHAPES:
         features = batch(made.options.task_name, size, length)
         if signature == "serving_masked":
-            features["masked_lm_positions"] = np.int32([[1, length - 1]] * size)
-        wanted = served(**{name: tf.constant(values) for name, values in features.items()})
-        found = opened(signature, features)
-        assert found.keys() == wanted.keys()
-        for name, values in wanted.items():
+            positions = [1, length - 1]
+            features["masked_lm_positions"] = np.int32([positions] * size)
+        tensors = {name: tf.constant(values) for name, values in features.items()}
+        expected = served(**tensors)
+        outputs = opened(signature, features)
+        assert outputs.keys() == expected.keys()
+        for name, values in expected.items():
             if values.dtype == tf.float32:
                 np.testing.assert_allclose(
-                    found[name], values, atol=TOLERANCE, rtol=TOLERANCE, err_msg=name
+                    outputs[name],
+                    values,
+                    atol=TOLERANCE,
+                    rtol=TOLERANCE,
+                    err_msg=name,
                 )
             else:
                 np.testing.assert_array_equal(
-                    texts(found[name]), texts(values.numpy()), err_msg=name
+                    texts(outputs[name]),
+                    texts(values.numpy()),
+                    err_msg=name,
                 )
 
 
@@ -117,28 +125,51 @@ def assert_alike(found, wanted):
 def test_every_kind_of_task_answers_as_its_saved_model(kind, export_format, tmp_path_factory):
     """Arrays of several shapes, and texts of different lengths by the client of the task."""
     flags = exported.SQUAD_2 if kind == "squad" else {}
-    made = exported.shared_export(tmp_path_factory, kind, **flags)
-    other = exported.shared_export(tmp_path_factory, kind, export_format=export_format, **flags)
-    opened = OpenedExport(str(other.path))
-    assert_answers_as_the_export(opened, made)
+    saved_model = exported.shared_export(tmp_path_factory, kind, **flags)
+    converted = exported.shared_export(
+        tmp_path_factory,
+        kind,
+        export_format=export_format,
+        **flags,
+    )
+    opened = OpenedExport(str(converted.path))
+    assert_answers_as_the_export(opened, saved_model)
     if kind == "pretraining":
-        assert_answers_as_the_export(opened, made, "serving_masked")
+        assert_answers_as_the_export(opened, saved_model, "serving_masked")
+
     requests = REQUESTS.get(kind, PAIRS)
-    assert_alike(Predictor(other.path, batch_size=1)(requests), Predictor(made.path)(requests))
+    expected = Predictor(saved_model.path)(requests)
+    one_by_one = Predictor(converted.path, batch_size=1)
+    assert_alike(one_by_one(requests), expected)
 
 
 @formats
 def test_the_record_says_what_was_converted(export_format, tmp_path_factory):
     made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
-    record = json.loads((made.path / RECORD_FILE).read_text())["converted"]
+    record = read_conversion(made.path)
     file = RUNTIMES[export_format].FILE
-    assert (record["dtype"], record["signatures"]) == ("float32", ["serving_default"])
+    assert record["dtype"] == "float32"
+    assert record["signatures"] == ["serving_default"]
     assert list(record["sha256"]) == [file]
     assert list(record["converters"]) == [export_format]
-    assert record["converters"][export_format].split()[1]
-    names = {str(path.relative_to(made.path)) for path in made.path.rglob("*") if path.is_file()}
-    beside = "bert_config.json", "export.json", "labels.txt"
-    assert names == {file, "assets/vocab.txt", *(f"assets.extra/{name}" for name in beside)}
+    _name, version, *_others = record["converters"][export_format].split()
+    assert version
+
+    paths = [path for path in made.path.rglob("*") if path.is_file()]
+    names = {str(path.relative_to(made.path)) for path in paths}
+    assert names == {
+        file,
+        "assets/vocab.txt",
+        "assets.extra/bert_config.json",
+        "assets.extra/export.json",
+        "assets.extra/labels.txt",
+    }
+
+
+def read_conversion(version) -> dict:
+    """Read what the record of an exported version says of its conversion."""
+    record = json.loads((version / RECORD_FILE).read_text())
+    return record["converted"]
 
 
 @formats
@@ -147,37 +178,53 @@ def test_weights_of_8_bits(export_format, tmp_path, monkeypatch):
     for name, size in (("hidden_size", 64), ("intermediate_size", 128)):
         monkeypatch.setitem(toy.BERT_CONFIG, name, size)
     exported.make_checkpoint(tmp_path, "sts-b")
-    found, sizes = [], []
-    for version, dtype in enumerate(("float32", "int8"), 1):
-        flags = {"export_format": export_format, "dtype": dtype}
-        serving_model.export(exported.export_options(tmp_path, "sts-b", **flags))
-        folder = tmp_path / "exports" / str(version)
-        found.append(OpenedExport(str(folder))("serving_default", batch("sts-b", 7, 20))["score"])
-        sizes.append((folder / RUNTIMES[export_format].FILE).stat().st_size)
-    assert sizes[1] < 0.8 * sizes[0]  # the position embeddings, of which a slice is read, stay
-    difference = np.abs(found[1] - found[0]) / np.abs(found[0]).max()
-    assert 1e-4 < difference.max() < 2 * EIGHT_BITS  # of a score; ONNX has 7 bits
+    features = batch("sts-b", 7, 20)
+
+    def export(version: str, dtype: str) -> tuple[np.ndarray, int]:
+        """Export the model; return its scores of the features and the size of its file."""
+        options = exported.export_options(
+            tmp_path,
+            "sts-b",
+            export_format=export_format,
+            dtype=dtype,
+        )
+        serving_model.export(options)
+        folder = tmp_path / "exports" / version
+        opened = OpenedExport(str(folder))
+        outputs = opened("serving_default", features)
+        file = folder / RUNTIMES[export_format].FILE
+        return outputs["score"], file.stat().st_size
+
+    whole_scores, whole_size = export("1", "float32")
+    small_scores, small_size = export("2", "int8")
+
+    # The position embeddings, of which a slice is read, stay.
+    assert small_size < 0.8 * whole_size
+    differences = np.abs(small_scores - whole_scores)
+    greatest = differences.max() / np.abs(whole_scores).max()
+    assert 1e-4 < greatest < 2 * EIGHT_BITS  # of a score; ONNX has 7 bits
 
 
 @formats
 def test_threads(export_format, tmp_path_factory, monkeypatch):
     made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
-    given, runtime = [], RUNTIMES[export_format]
+    runtime = RUNTIMES[export_format]
     start = runtime.__init__
+    thread_counts = []
 
-    def watched(self, path, num_threads):
-        given.append(num_threads)
+    def record_threads(self, path, num_threads):
+        thread_counts.append(num_threads)
         start(self, path, num_threads)
 
-    monkeypatch.setattr(runtime, "__init__", watched)
+    monkeypatch.setattr(runtime, "__init__", record_threads)
     Predictor(made.path, num_threads=1)
     Predictor(made.path)
-    assert given == [1, None]
+    assert thread_counts == [1, None]
+
     with pytest.raises(InputError, match="num_threads=0: must be"):
         Predictor(made.path, num_threads=0)
-    with pytest.raises(
-        InputError, match="num_threads=7: TensorFlow runs already with other threads"
-    ):
+    message = "num_threads=7: TensorFlow runs already with other threads"
+    with pytest.raises(InputError, match=message):
         set_threads(7)
 
 
@@ -185,16 +232,31 @@ def changed(name: str, change):
     """A change of a file of a version, by a function from bytes to bytes."""
 
     def apply(version):
-        (version / name).write_bytes(change((version / name).read_bytes()))
+        path = version / name
+        data = path.read_bytes()
+        path.write_bytes(change(data))
+
+    return apply
+
+
+def removed(name: str):
+    """The removal of a file of a version."""
+
+    def apply(version):
+        (version / name).unlink()
 
     return apply
 
 
 def record_with(**values):
+    """A change of values of the record, and of those of its settings that have the same names."""
+
     def change(data):
         record = json.loads(data)
-        settings = {name: values[name] for name in values if name in record["settings"]}
-        return json.dumps(record | values | {"settings": record["settings"] | settings}).encode()
+        record |= values
+        settings = record["settings"]
+        settings |= {name: value for name, value in values.items() if name in settings}
+        return json.dumps(record).encode()
 
     return changed(RECORD_FILE, change)
 
@@ -203,53 +265,79 @@ def record_with(**values):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
+        pytest.param(
             changed("MODEL.onnx", lambda data: data[:-100]),
             "MODEL.onnx: is not the file that was exported; copy the",
+            id="truncated model",
         ),
-        (changed("MODEL.onnx", lambda data: b""), "MODEL.onnx: is not the file that was exported"),
-        (record_with(converted=None), 'export.json: converted: "sha256" is missing'),
-        (
+        pytest.param(
+            changed("MODEL.onnx", lambda data: b""),
+            "MODEL.onnx: is not the file that was exported",
+            id="empty model",
+        ),
+        pytest.param(
+            record_with(converted=None),
+            'export.json: converted: "sha256" is missing',
+            id="no record of the conversion",
+        ),
+        pytest.param(
             record_with(converted={"sha256": {}}),
             "export.json: does not name MODEL.onnx; put the export's own file back",
+            id="no hash of the model",
         ),
-        (
+        pytest.param(
             record_with(converted={"sha256": {"MODEL.onnx": 7, "../x": "y"}}),
             "MODEL.onnx: is not the file that was exported",
+            id="wrong hash of the model",
         ),
-        (
+        pytest.param(
             record_with(max_seq_length=513),
             "export.json: max_seq_length is beyond the model's 512 positions",
+            id="length beyond the positions",
         ),
-        (
+        pytest.param(
             record_with(export_text=True),
             "export_text is True, but the model's signatures are serving_default",
+            id="other signatures",
         ),
-        (
+        pytest.param(
             changed("assets/vocab.txt", lambda data: data + b"more\n"),
             "vocab.txt: has .* lines, but the model was made",
+            id="longer vocabulary",
         ),
-        (
+        pytest.param(
             changed("assets.extra/labels.txt", lambda data: b"a\nb\n"),
             "export.json was written with other labels",
+            id="other labels",
         ),
-        (
-            lambda version: (version / "assets.extra/labels.txt").unlink(),
+        pytest.param(
+            removed("assets.extra/labels.txt"),
             "but the model answers labels; put it back",
+            id="no labels",
         ),
-        (
-            lambda version: (version / "assets.extra/bert_config.json").unlink(),
+        pytest.param(
+            removed("assets.extra/bert_config.json"),
             "bert_config.json: no such file",
+            id="no configuration",
         ),
-        (lambda version: (version / "assets/vocab.txt").unlink(), "vocab.txt: no such file"),
-        (lambda version: (version / RECORD_FILE).unlink(), "export.json: is missing"),
+        pytest.param(
+            removed("assets/vocab.txt"),
+            "vocab.txt: no such file",
+            id="no vocabulary",
+        ),
+        pytest.param(
+            removed(RECORD_FILE),
+            "export.json: is missing",
+            id="no record",
+        ),
     ],
 )
 def test_a_changed_export_is_refused(
     export_format, change, message, tmp_path, tmp_path_factory, monkeypatch
 ):
     made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
-    version, file = tmp_path / "1", RUNTIMES[export_format].FILE
+    version = tmp_path / "1"
+    file = RUNTIMES[export_format].FILE
     shutil.copytree(made.path, version)
     # So that the table above has one name, with the ending of ONNX.
     (version / file).rename(version / "MODEL.onnx")
@@ -265,11 +353,14 @@ def test_a_changed_export_is_refused(
 @formats
 def test_a_corrupt_model_with_its_digest_is_refused(export_format, tmp_path, tmp_path_factory):
     made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
-    version, file = tmp_path / "1", RUNTIMES[export_format].FILE
+    version = tmp_path / "1"
     shutil.copytree(made.path, version)
-    (version / file).write_bytes(b"no model")
-    digest = files.sha256(str(version / file))
-    record_with(converted={"sha256": {file: digest}})(version)
+    name = RUNTIMES[export_format].FILE
+    file = version / name
+    file.write_bytes(b"no model")
+    digest = files.sha256(str(file))
+    write_record = record_with(converted={"sha256": {name: digest}})
+    write_record(version)
     with pytest.raises(InputError, match="1: is no complete"):
         OpenedExport(str(version))
 
@@ -277,23 +368,31 @@ def test_a_corrupt_model_with_its_digest_is_refused(export_format, tmp_path, tmp
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (
+        pytest.param(
             {"export_format": ["litert"], "export_text": True},
             "--export_text: --export_format=litert has signatures of",
+            id="texts in LiteRT",
         ),
-        (
+        pytest.param(
             {"export_format": ["litert"], "estimator_signatures": "tensors"},
             "--estimator_signatures: --export_format=",
+            id="signatures of an Estimator in LiteRT",
         ),
-        (
+        pytest.param(
             {"export_format": ["litert"], "dtype": "bfloat16"},
             "--dtype=bfloat16: is for SavedModels; give float32",
+            id="bfloat16 in LiteRT",
         ),
-        (
+        pytest.param(
             {"export_format": ["litert", "saved_model"], "dtype": "int8"},
             "--dtype=int8: is no SavedModel's",
+            id="8 bits in a SavedModel and LiteRT",
         ),
-        ({"dtype": "int8"}, "--dtype=int8: is no SavedModel's; --export_format=litert or onnx"),
+        pytest.param(
+            {"dtype": "int8"},
+            "--dtype=int8: is no SavedModel's; --export_format=litert or onnx",
+            id="8 bits in a SavedModel",
+        ),
     ],
 )
 def test_flags_that_do_not_go_together(flags, message, tmp_path):
@@ -304,24 +403,28 @@ def test_flags_that_do_not_go_together(flags, message, tmp_path):
 
 def test_onnx_takes_no_model_with_one_attention_head():
     config = BertConfig(100, hidden_size=8, num_attention_heads=1)
-    with pytest.raises(
-        InputError,
-        match=r"--export_format=onnx: onnxruntime's fusion .* one attention head; give litert",
-    ):
+    message = r"--export_format=onnx: onnxruntime's fusion .* one attention head; give litert"
+    with pytest.raises(InputError, match=message):
         check_model("onnx", config)
     check_model("litert", config)
 
 
-@pytest.mark.parametrize("package", ["ai_edge_litert", "tf2onnx", "onnxruntime"])
-def test_a_missing_package_is_named_with_its_list(package, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == package else "there"
-    )
-    export_format = next(name for name, packages in PACKAGES.items() if package in packages)
+@pytest.mark.parametrize(
+    ("package", "export_format"),
+    [
+        pytest.param("ai_edge_litert", "litert", id="ai_edge_litert"),
+        pytest.param("tf2onnx", "onnx", id="tf2onnx"),
+        pytest.param("onnxruntime", "onnx", id="onnxruntime"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_list(package, export_format, tmp_path, monkeypatch):
+    def find_spec(name):
+        return None if name == package else "there"
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     options = export_options(tmp_path, export_format=[export_format])
-    with pytest.raises(
-        InputError, match=rf"{package}: is not installed; pip install 'official-bert\[runtimes\]'"
-    ):
+    message = rf"{package}: is not installed; pip install 'official-bert\[runtimes\]'"
+    with pytest.raises(InputError, match=message):
         serving_model.export(options)
     assert not (tmp_path / "exports").exists()
 
@@ -331,9 +434,8 @@ def test_a_runtime_that_is_not_installed(export_format, tmp_path_factory, monkey
     made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
     for name in ("ai_edge_litert.interpreter", "onnxruntime"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(
-        InputError, match=r"cannot be imported .*; pip install 'official-bert\[runtimes\]'"
-    ):
+    message = r"cannot be imported .*; pip install 'official-bert\[runtimes\]'"
+    with pytest.raises(InputError, match=message):
         Predictor(made.path)
 
 
@@ -345,56 +447,81 @@ all_installed = pytest.mark.needs_extra(*PACKAGES["litert"], *PACKAGES["onnx"])
 @pytest.mark.parametrize("kind", ["mrpc", *in_test_long("swag")])
 def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeypatch):
     made = exported.shared_export(tmp_path_factory, kind, export_format=ALL)
-    assert {runtime.FILE for runtime in RUNTIMES.values()} <= {
-        path.name for path in made.path.iterdir()
-    }
-    requests = REQUESTS.get(kind, PAIRS)
-    wanted = Predictor(exported.shared_export(tmp_path_factory, kind).path)(requests)
-    for slow, runtime in RUNTIMES.items():
-        opened = OpenedExport(str(made.path), settings={"runtime": EXPORT_FORMATS[slow]})
-        assert_alike(Predictor(made.path, runtime=EXPORT_FORMATS[slow])(requests), wanted)
-        assert isinstance(opened._runtime, runtime)
-    given = []
-    for name, secs in (("saved_model", 0.2), ("onnx", 0.0), ("litert", 0.4)):
+    folder = str(made.path)
+    files_by_runtime = {runtime.FILE for runtime in RUNTIMES.values()}
+    assert files_by_runtime <= {path.name for path in made.path.iterdir()}
 
-        def slower(self, signature, inputs, secs=secs, answer=RUNTIMES[name].__call__):
-            given.append({name: values.shape for name, values in inputs.items()})
+    # Each runtime can be chosen.
+    requests = REQUESTS.get(kind, PAIRS)
+    saved_model = exported.shared_export(tmp_path_factory, kind)
+    expected = Predictor(saved_model.path)(requests)
+    for export_format, runtime in RUNTIMES.items():
+        runtime_name = EXPORT_FORMATS[export_format]
+        opened = OpenedExport(folder, settings={"runtime": runtime_name})
+        assert isinstance(opened._runtime, runtime)
+        predictor = Predictor(made.path, runtime=runtime_name)
+        assert_alike(predictor(requests), expected)
+
+    # Without a choice the fastest one answers.
+    measured_shapes = []
+
+    def slow_down(runtime, secs: float):
+        answer = runtime.__call__
+
+        def answer_slowly(self, signature, inputs):
+            shapes = {name: values.shape for name, values in inputs.items()}
+            measured_shapes.append(shapes)
             time.sleep(secs)
             return answer(self, signature, inputs)
 
-        monkeypatch.setattr(RUNTIMES[name], "__call__", slower)
-    logged = []
-    monkeypatch.setattr(logging, "info", lambda text, *values: logged.append(text % values))
+        monkeypatch.setattr(runtime, "__call__", answer_slowly)
+
+    slow_down(RUNTIMES["saved_model"], 0.2)
+    slow_down(RUNTIMES["onnx"], 0.0)
+    slow_down(RUNTIMES["litert"], 0.4)
+    messages = []
+    monkeypatch.setattr(logging, "info", lambda text, *values: messages.append(text % values))
     predictor = Predictor(made.path, batch_size=2)
     shape = (2, 2, 24) if kind == "swag" else (2, 24)
-    assert given == [dict.fromkeys(ENCODER_INPUTS, shape)] * 4 * 3
+    shapes = dict.fromkeys(ENCODER_INPUTS, shape)
+    assert measured_shapes == [shapes] * 4 * 3
     assert re.match(
         r"onnxruntime answers: .* 2 rows of 24 tokens: tensorflow 2\d\d\.\d, onnxruntime ",
-        logged[-1],
+        messages[-1],
     )
     assert isinstance(predictor.model._runtime, RUNTIMES["onnx"])
+
+    # A runtime that cannot be imported is not tried.
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert isinstance(OpenedExport(str(made.path))._runtime, RUNTIMES["saved_model"])
-    assert "is not tried (onnxruntime: cannot be imported" in logged[-2]
+    opened = OpenedExport(folder)
+    assert isinstance(opened._runtime, RUNTIMES["saved_model"])
+    assert "is not tried (onnxruntime: cannot be imported" in messages[-2]
+
     monkeypatch.setattr(RUNTIMES["saved_model"], "FILE", "absent")
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
-    with pytest.raises(
-        InputError,
-        match=r"ai_edge_litert: cannot be imported .*; pip install 'official-bert\[runtimes\]'",
-    ):
-        OpenedExport(str(made.path))
+    message = r"ai_edge_litert: cannot be imported .*; pip install 'official-bert\[runtimes\]'"
+    with pytest.raises(InputError, match=message):
+        OpenedExport(folder)
 
 
 @pytest.mark.parametrize(
     ("runtime", "message"),
-    [("litert", "no model for it; it has those of tensorflow"), ("x", "must be one of auto")],
+    [
+        pytest.param(
+            "litert",
+            "no model for it; it has those of tensorflow",
+            id="absent model",
+        ),
+        pytest.param("x", "must be one of auto", id="unknown runtime"),
+    ],
 )
 def test_a_runtime_that_an_export_does_not_have(runtime, message, tmp_path_factory):
     made = exported.shared_export(tmp_path_factory, "mrpc")
     with pytest.raises(InputError, match=f"runtime='?{runtime}'?: .*{message}"):
         Predictor(made.path, runtime=runtime)
+    trained_dir = made.path.parent.parent
     with pytest.raises(InputError, match=r"runtime=onnxruntime: .* is no export, which"):
-        open_model(str(made.path.parent.parent), 1, settings={"runtime": "onnxruntime"})
+        open_model(str(trained_dir), 1, settings={"runtime": "onnxruntime"})
 
 
 @pytest.mark.needs_extra("ai_edge_litert")
@@ -405,43 +532,92 @@ def test_an_export_that_loses_too_much_is_refused(lost, tmp_path, monkeypatch):
     monkeypatch.setattr(MrpcProcessor, "main_metric", "accuracy")
     exported.make_checkpoint(tmp_path, "mrpc")
     serving_model.export(exported.export_options(tmp_path, "mrpc"))
-    pairs = [(f"the cat {'sat ' * (k % 7)}", f"on {'the mat ' * (k % 5)}") for k in range(20)]
-    labels = [answer["label"] for answer in Predictor(tmp_path / "exports")(pairs)]
-    rows = "".join(
-        f"{label}\t1\t2\t{a}\t{b}\n" for (a, b), label in zip(pairs, labels, strict=True)
+    exports = tmp_path / "exports"
+    pairs = []
+    for k in range(20):
+        a = "sat " * (k % 7)
+        b = "the mat " * (k % 5)
+        pairs.append((f"the cat {a}", f"on {b}"))
+    lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"]
+    for (a, b), answer in zip(pairs, Predictor(exports)(pairs), strict=True):
+        label = answer["label"]
+        lines.append(f"{label}\t1\t2\t{a}\t{b}\n")
+    (tmp_path / "dev.tsv").write_text("".join(lines))
+
+    num_wrong = round(20 * lost)
+    is_wrong = np.arange(20)[:, None] < num_wrong
+    runtime = RUNTIMES["litert"]
+    compute_outputs = runtime.__call__
+
+    def turn_some_round(self, signature, inputs):
+        outputs = compute_outputs(self, signature, inputs)
+        logits = outputs["logits"]
+        return outputs | {"logits": np.where(is_wrong, -logits, logits)}
+
+    monkeypatch.setattr(runtime, "__call__", turn_some_round)
+    options = exported.export_options(
+        tmp_path,
+        "mrpc",
+        data_dir=str(tmp_path),
+        **FLAGS_OF_LOSS,
     )
-    (tmp_path / "dev.tsv").write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + rows)
-    num_wrong, runtime = round(20 * lost), RUNTIMES["litert"]
-    answer = runtime.__call__
-
-    def turned(self, signature, inputs):
-        found = answer(self, signature, inputs)
-        is_wrong = np.arange(20)[:, None] < num_wrong
-        return found | {"logits": np.where(is_wrong, -found["logits"], found["logits"])}
-
-    monkeypatch.setattr(runtime, "__call__", turned)
-    options = exported.export_options(tmp_path, "mrpc", data_dir=str(tmp_path), **FLAGS_OF_LOSS)
     if lost > FLAGS_OF_LOSS["max_loss"]:
-        with pytest.raises(
-            InputError,
-            match=r"accuracy is 1 in float32 and 0.4 in int8 as litert, a loss of 60.00%; nothing",
-        ):
+        message = r"accuracy is 1 in float32 and 0.4 in int8 as litert, a loss of 60.00%; nothing"
+        with pytest.raises(InputError, match=message):
             serving_model.export(options)
-        assert [path.name for path in (tmp_path / "exports").iterdir()] == ["1"]
+        assert [path.name for path in exports.iterdir()] == ["1"]
         return
     serving_model.export(options)
-    record = json.loads((tmp_path / "exports" / "2" / RECORD_FILE).read_text())["converted"]
+    record = read_conversion(exports / "2")
     assert record["metrics"] == {
         "metric": "eval_accuracy",
         "float32": 1.0,
         "litert": pytest.approx(0.6),
     }
     # As of a task of one's own.
-    monkeypatch.setattr(runtime, "__call__", lambda *_: {"scores": np.zeros(20)})
-    with pytest.raises(
-        InputError, match="nothing is known of the outputs scores of --task_name=mrpc; leave it out"
-    ):
+    scores = np.zeros(20)
+    monkeypatch.setattr(runtime, "__call__", lambda *_: {"scores": scores})
+    message = "nothing is known of the outputs scores of --task_name=mrpc; leave it out"
+    with pytest.raises(InputError, match=message):
         serving_model.export(options)
+
+
+def write_development_sets(folder):
+    """Write small development sets of SQuAD, NER, SWAG, embeddings and STS-B."""
+    context = "the cat sat on the mat . a train left the station ."
+    questions = []
+    for number in range(4):
+        question = {
+            "id": str(number),
+            "question": "who " * number + "sat",
+            "answers": [{"text": "cat", "answer_start": 4}],
+        }
+        questions.append(question)
+    paragraph = {"context": context, "qas": questions}
+    document = {"title": "t", "paragraphs": [paragraph]}
+    squad = {"version": "1.1", "data": [document]}
+    (folder / "squad").write_text(json.dumps(squad))
+
+    words = context.split()
+    tags = ["O", "B-X", "O", "I-X"] * 3 + ["O"]
+    lines = [f"{word} {tag}\n" for word, tag in zip(words, tags, strict=True)]
+    sentence = "".join(lines)
+    (folder / "ner").write_text(f"{sentence}\n{sentence}")
+
+    lines = ["sent1,sent2,ending0,ending1,ending2,ending3,label\n"]
+    for label in range(4):
+        lines.append(f"the cat,sat,on the mat,rain,a day,the train,{label}\n")
+    (folder / "swag").write_text("".join(lines))
+
+    pairs = "the cat\ta cat\t0.1\nrain\tthe rain\t0.9\na day\tthe train left\t0.4\n"
+    (folder / "embedding.tsv").write_text("sentence1\tsentence2\tscore\n" + pairs)
+
+    lines = [
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
+    ]
+    for pair in pairs.splitlines():
+        lines.append(f"0\t1\t2\t3\t4\t5\t6\t{pair}\n")
+    (folder / "dev.tsv").write_text("".join(lines))
 
 
 @pytest.mark.needs_extra("ai_edge_litert")
@@ -459,105 +635,88 @@ def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path, mon
     """Weights of a toy are too small to be quantized: 8 bits lose nothing, if the outputs become
     those of the task.
     """
-    context = "the cat sat on the mat . a train left the station ."
-    tags = ["O", "B-X", "O", "I-X"] * 3 + ["O"]
-    answers = [{"text": "cat", "answer_start": 4}]
-    questions = [
-        {"id": str(k), "question": f"{'who ' * k}sat", "answers": answers} for k in range(4)
-    ]
-    data = [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]
-    scores = (
-        ("the cat", "a cat", 0.1),
-        ("rain", "the rain", 0.9),
-        ("a day", "the train left", 0.4),
-    )
-    (tmp_path / "squad").write_text(json.dumps({"version": "1.1", "data": data}))
-    sentence = "".join(f"{word} {tag}\n" for word, tag in zip(context.split(), tags, strict=True))
-    (tmp_path / "ner").write_text(f"{sentence}\n{sentence}")
-    choices = "the cat,sat,on the mat,rain,a day,the train"
-    (tmp_path / "swag").write_text(
-        "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
-        + "".join(f"{choices},{k}\n" for k in range(4))
-    )
-    table = "".join(f"{a}\t{b}\t{score}\n" for a, b, score in scores)
-    (tmp_path / "embedding.tsv").write_text(f"sentence1\tsentence2\tscore\n{table}")
-    names = [
-        "index",
-        "genre",
-        "filename",
-        "year",
-        "old_index",
-        "source1",
-        "source2",
-        "sentence1",
-        "sentence2",
-        "score",
-    ]
-    rows = [names, *([*"0123456", a, b, str(score)] for a, b, score in scores)]
-    (tmp_path / "dev.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    write_development_sets(tmp_path)
     exported.make_checkpoint(tmp_path, kind)
-    given = {
-        "sts-b": {"data_dir": str(tmp_path)},
-        "embedding": {"dev_file": str(tmp_path / "embedding.tsv")},
-    }
-    more = given.get(kind, {"dev_file": str(tmp_path / kind)}) | FLAGS_OF_LOSS
-    more |= {"max_query_length": 6} if kind == "squad" else {}
+    flags = dict(FLAGS_OF_LOSS)
+    if kind == "sts-b":
+        flags["data_dir"] = str(tmp_path)
+    elif kind == "embedding":
+        flags["dev_file"] = str(tmp_path / "embedding.tsv")
+    else:
+        flags["dev_file"] = str(tmp_path / kind)
+    if kind == "squad":
+        flags["max_query_length"] = 6
+    options = exported.export_options(tmp_path, kind, **flags)
+
     if kind == "squad":  # a toy finds no answer
-        with pytest.raises(
-            InputError, match=f"{metric} is 0 in float32, of which nothing can be lost"
-        ):
-            serving_model.export(exported.export_options(tmp_path, kind, **more))
+        message = f"{metric} is 0 in float32, of which nothing can be lost"
+        with pytest.raises(InputError, match=message):
+            serving_model.export(options)
         assert not (tmp_path / "exports").exists()
         monkeypatch.setattr(quality, "check_measurable", lambda *_: None)
         monkeypatch.setattr(quality, "_lost_share", lambda whole, small: 0.0)
-    serving_model.export(exported.export_options(tmp_path, kind, **more))
-    found = json.loads((tmp_path / "exports" / "1" / RECORD_FILE).read_text())["converted"][
-        "metrics"
-    ]
-    assert found["metric"] == metric
-    assert found["litert"] == found["float32"]
-    assert bool(found["float32"]) == (kind != "squad")
+    serving_model.export(options)
+
+    metrics = read_conversion(tmp_path / "exports" / "1")["metrics"]
+    assert metrics["metric"] == metric
+    assert metrics["litert"] == metrics["float32"]
+    assert bool(metrics["float32"]) == (kind != "squad")
 
 
 @pytest.mark.parametrize(
     ("kind", "flags", "message"),
     [
-        (
+        pytest.param(
             "mrpc",
             {"dtype": "float32"},
             "--max_loss: measures what 8 bits cost; give --dtype=int8, too",
+            id="no 8 bits",
         ),
-        (
+        pytest.param(
             "mrpc",
             {"max_loss": None, "dev_file": "x"},
             "--dev_file, --data_dir: .* give --max_loss, too",
+            id="development set without a greatest loss",
         ),
-        (
+        pytest.param(
             "mrpc",
             {},
             "--max_loss: is measured on a development set; give its --dev_file, or its --data_dir",
+            id="no development set",
         ),
-        ("squad", {"data_dir": ".", "max_query_length": 6}, "--dev_file: must be given"),
-        (
+        pytest.param(
+            "squad",
+            {"data_dir": ".", "max_query_length": 6},
+            "--dev_file: must be given",
+            id="folder for SQuAD",
+        ),
+        pytest.param(
             "squad",
             {"dev_file": "unanswered", "max_query_length": 6},
             "has no answers to measure a loss with; give a",
+            id="no answers",
         ),
-        ("ner", {"dev_file": "absent"}, "absent: no such file"),
-        (
+        pytest.param(
+            "ner",
+            {"dev_file": "absent"},
+            "absent: no such file",
+            id="absent development set",
+        ),
+        pytest.param(
             "pretraining",
             {"dev_file": "unanswered"},
             "--max_loss: --task_name=pretraining has no metric of a dev set",
+            id="pre-training",
         ),
     ],
 )
 @pytest.mark.needs_extra("ai_edge_litert")
 def test_what_cannot_be_measured(kind, flags, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    paragraph = {"context": "the cat sat", "qas": [{"id": "1", "question": "who sat"}]}
-    (tmp_path / "unanswered").write_text(
-        json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]})
-    )
+    question = {"id": "1", "question": "who sat"}
+    paragraph = {"context": "the cat sat", "qas": [question]}
+    document = {"title": "t", "paragraphs": [paragraph]}
+    (tmp_path / "unanswered").write_text(json.dumps({"data": [document]}))
     exported.make_checkpoint(tmp_path, kind)
     with pytest.raises(InputError, match=message):
         serving_model.export(exported.export_options(tmp_path, kind, **FLAGS_OF_LOSS | flags))
@@ -569,17 +728,29 @@ def test_a_sentence_encoder_opens_an_export(export_format, tmp_path_factory):
     embeddings = pytest.importorskip("official_bert.extensions.embeddings.sentence_encoder")
     open_encoder = embeddings.SentenceEncoder
     made = exported.shared_export(tmp_path_factory, "embedding", export_format=export_format)
-    encoder, wanted = open_encoder(str(made.path), num_threads=1), Predictor(made.path)
-    texts = ["rain", "a train left the station at noon", "", "the cat " * 40]
-    np.testing.assert_allclose(
-        encoder.encode(texts, batch_size=3), wanted.encode(texts), atol=TOLERANCE
-    )
+    folder = str(made.path)
+    encoder = open_encoder(folder, num_threads=1)
+    texts = [
+        "rain",
+        "a train left the station at noon",
+        "",
+        "the cat " * 40,
+    ]
+    vectors = encoder.encode(texts, batch_size=3)
+    expected = Predictor(made.path).encode(texts)
+    np.testing.assert_allclose(vectors, expected, atol=TOLERANCE)
     assert encoder.encode([]).shape == (0, 16)
-    for name, value in (("pooling", "cls"), ("normalize", False), ("max_seq_length", 25)):
+
+    settings = {
+        "pooling": "cls",
+        "normalize": False,
+        "max_seq_length": 25,
+    }
+    for name, value in settings.items():
         with pytest.raises(InputError, match=f"{name}={value!r}: .* is an export"):
-            open_encoder(str(made.path), **{name: value})
-    other = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
-    with pytest.raises(
-        InputError, match="is no export of ids that gives vectors; open it with Predictor"
-    ):
-        open_encoder(str(other.path))
+            open_encoder(folder, **{name: value})
+
+    classifier = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
+    message = "is no export of ids that gives vectors; open it with Predictor"
+    with pytest.raises(InputError, match=message):
+        open_encoder(str(classifier.path))

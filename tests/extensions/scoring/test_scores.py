@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -40,8 +41,14 @@ def masked(tmp_path_factory):
 def causal(tmp_path_factory):
     folder = tmp_path_factory.mktemp("causal")
     exported.make_checkpoint(folder, "pretraining")
-    config = toy.BERT_CONFIG | {"num_hidden_layers": 1, "vocab_size": len(toy.VOCABULARY)}
-    config = BertConfig.from_dict(config | {"attention_direction": "left_to_right"})
+    config = BertConfig.from_dict(
+        {
+            **toy.BERT_CONFIG,
+            "num_hidden_layers": 1,
+            "vocab_size": len(toy.VOCABULARY),
+            "attention_direction": "left_to_right",
+        }
+    )
     (folder / "bert_config.json").write_text(config.to_json_string())
     model = BertPretrainer(config)
     load_checkpoint(model, str(folder / "model.ckpt"))
@@ -51,19 +58,19 @@ def causal(tmp_path_factory):
 def write_folder_without(folder, model, part, new_folder):
     """Write a folder like that of a model, without the weights whose names contain `part`."""
     for name in ("bert_config.json", "vocab.txt"):
-        (new_folder / name).write_text((folder / name).read_text())
-    weights = {
-        name: variable.numpy()
-        for name, variable in named_variables(model).items()
-        if part not in name
-    }
+        shutil.copy(folder / name, new_folder / name)
+    weights = {}
+    for name, variable in named_variables(model).items():
+        if part not in name:
+            weights[name] = variable.numpy()
     tf1.write(str(new_folder / "model.ckpt"), weights)
 
 
 def log_softmax(logits):
     logits = np.float64(logits)
     shifted = logits - logits.max()
-    return shifted - math.log(np.exp(shifted).sum())
+    total = np.exp(shifted).sum()
+    return shifted - math.log(total)
 
 
 def compute_log_probability(model, ids, position, word_id) -> float:
@@ -102,25 +109,37 @@ def list_scores(results: list[dict]) -> list[float]:
 @pytest.mark.parametrize("method", ["pll", "within_word"])
 def test_scores_are_those_of_a_loop_over_masked_copies(masked, method):
     folder, model = masked
-    results = load_predictor(folder, batch_size=1).score(TEXTS, method=method)
+    predictor = load_predictor(folder, batch_size=1)
+    results = predictor.score(TEXTS, method=method)
 
-    expected = [score_by_loop(folder, model, text, method) for text in TEXTS]
-    scores, counts = map(list, zip(*expected, strict=True))
-    assert max(counts) > 6
-    np.testing.assert_allclose(list_scores(results), scores, atol=1e-5)
-    assert [result["num_tokens"] for result in results] == counts
+    expected_scores = []
+    expected_counts = []
+    for text in TEXTS:
+        score, count = score_by_loop(folder, model, text, method)
+        expected_scores.append(score)
+        expected_counts.append(count)
+    assert max(expected_counts) > 6
+    scores = list_scores(results)
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-5)
+    assert [result["num_tokens"] for result in results] == expected_counts
 
     in_one_batch = load_predictor(folder).score(TEXTS, method=method)
-    np.testing.assert_allclose(list_scores(in_one_batch), list_scores(results), atol=1e-5)
+    np.testing.assert_allclose(list_scores(in_one_batch), scores, atol=1e-5)
 
 
 def test_a_single_piece_has_the_probability_of_fill_mask(masked):
-    predictor = load_predictor(masked[0])
-    answers = predictor.fill_mask("[MASK]", top_k=10)
-    words = [answer for answer in answers if answer["token"].isalpha()]
-    assert words
-    scores = [predictor.score(word["token"])["score"] for word in words]
-    np.testing.assert_allclose(np.exp(scores), list_scores(words), rtol=1e-5)
+    folder, _ = masked
+    predictor = load_predictor(folder)
+    scores = []
+    probabilities = []
+    for answer in predictor.fill_mask("[MASK]", top_k=10):
+        token = answer["token"]
+        if token.isalpha():
+            result = predictor.score(token)
+            scores.append(result["score"])
+            probabilities.append(answer["score"])
+    assert scores
+    np.testing.assert_allclose(np.exp(scores), probabilities, rtol=1e-5)
 
 
 def test_a_left_to_right_model_follows_the_chain_rule(causal):
@@ -128,10 +147,12 @@ def test_a_left_to_right_model_follows_the_chain_rule(causal):
     folder, model = causal
     tokenizer = FullTokenizer(str(folder / "vocab.txt"))
     for text in TEXTS:
-        ids = tokenizer.convert_tokens_to_ids(["[CLS]", *tokenizer.tokenize(text)])
+        tokens = ["[CLS]", *tokenizer.tokenize(text)]
+        ids = tokenizer.convert_tokens_to_ids(tokens)
         expected = 0.0
         for end in range(1, len(ids)):
-            expected += compute_log_probability(model, ids[:end], end - 1, ids[end])
+            prefix = ids[:end]
+            expected += compute_log_probability(model, prefix, end - 1, ids[end])
         result = load_predictor(folder).score(text)
         assert result["score"] == pytest.approx(expected, abs=1e-5)
         assert result["num_tokens"] == len(ids) - 1
@@ -139,32 +160,39 @@ def test_a_left_to_right_model_follows_the_chain_rule(causal):
 
 def test_a_model_without_a_pooler_scores(masked, tmp_path):
     """The masked language models of transformers have none."""
-    write_folder_without(*masked, "pooler", tmp_path)
+    folder, model = masked
+    write_folder_without(folder, model, "pooler", tmp_path)
     (tmp_path / "lines").write_text("the cat\n")
-    flags = [
+    run_here(
+        "predict",
         f"--model={tmp_path}",
         f"--input_file={tmp_path}/lines",
         f"--output_file={tmp_path}/out",
-    ]
-    run_here("predict", *flags, "--score=within_word")
+        "--score=within_word",
+    )
     result = json.loads((tmp_path / "out").read_text())
-    expected = load_predictor(masked[0]).score("the cat")
+    expected = load_predictor(folder).score("the cat")
     assert result["score"] == pytest.approx(expected["score"], abs=1e-5)
 
 
 def test_predict_scores_lines_and_logs_the_perplexity(masked, tmp_path):
-    (tmp_path / "lines").write_text("\n".join(TEXTS[:3]) + "\n")
+    folder, _ = masked
+    texts = TEXTS[:3]
+    (tmp_path / "lines").write_text("\n".join(texts))
     ended = run_here(
         "predict",
-        f"--model={masked[0]}",
+        f"--model={folder}",
         f"--input_file={tmp_path}/lines",
         f"--output_file={tmp_path}/out",
         "--score=pll",
     )
-    results = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
-    assert results == load_predictor(masked[0]).score(TEXTS[:3], method="pll")
+    lines = (tmp_path / "out").read_text().splitlines()
+    results = [json.loads(line) for line in lines]
+    assert results == load_predictor(folder).score(texts, method="pll")
+
     count = sum(result["num_tokens"] for result in results)
-    perplexity = math.exp(-sum(list_scores(results)) / count)
+    mean_score = sum(list_scores(results)) / count
+    perplexity = math.exp(-mean_score)
     assert f"The perplexity of all {count} tokens is {perplexity:.4f}" in ended.stderr
 
 
@@ -182,9 +210,12 @@ def test_predict_refuses_to_score_pairs(masked, tmp_path):
 
 
 def test_a_long_text_is_truncated(masked):
-    predictor = load_predictor(masked[0])
+    folder, _ = masked
+    predictor = load_predictor(folder)
     max_tokens = predictor.model.max_seq_length - 2
-    longer, longest = predictor.score(["cat " * (max_tokens + 9), "cat " * max_tokens])
+    longest_text = "cat " * max_tokens
+    longer_text = longest_text + "cat " * 9
+    longer, longest = predictor.score([longer_text, longest_text])
     assert longer["score"] == pytest.approx(longest["score"], rel=1e-6)
     assert longer["num_tokens"] == max_tokens
     assert longest["num_tokens"] == max_tokens
