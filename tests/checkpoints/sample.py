@@ -6,46 +6,70 @@ import numpy as np
 
 from official_bert.config import BertConfig
 
-CONFIG = BertConfig(20, 8, 2, 2, 12, max_position_embeddings=16, type_vocab_size=2)
+CONFIG = BertConfig(
+    vocab_size=20,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=16,
+    type_vocab_size=2,
+)
 
 
 def encoder_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
-    hidden, inner = config.hidden_size, config.intermediate_size
+    hidden = config.hidden_size
+    vector = (hidden,)
+    square = (hidden, hidden)
     shapes = {
         "bert/embeddings/word_embeddings": (config.vocab_size, hidden),
         "bert/embeddings/token_type_embeddings": (config.type_vocab_size, hidden),
         "bert/embeddings/position_embeddings": (config.max_position_embeddings, hidden),
-        "bert/embeddings/LayerNorm/beta": (hidden,),
-        "bert/embeddings/LayerNorm/gamma": (hidden,),
+        "bert/embeddings/LayerNorm/beta": vector,
+        "bert/embeddings/LayerNorm/gamma": vector,
     }
     for i in range(config.num_hidden_layers):
-        layer = f"bert/encoder/layer_{i}"
-        for part in ("query", "key", "value"):
-            shapes[f"{layer}/attention/self/{part}/kernel"] = (hidden, hidden)
-            shapes[f"{layer}/attention/self/{part}/bias"] = (hidden,)
-        shapes[f"{layer}/attention/output/dense/kernel"] = (hidden, hidden)
-        shapes[f"{layer}/attention/output/dense/bias"] = (hidden,)
-        shapes[f"{layer}/attention/output/LayerNorm/beta"] = (hidden,)
-        shapes[f"{layer}/attention/output/LayerNorm/gamma"] = (hidden,)
-        shapes[f"{layer}/intermediate/dense/kernel"] = (hidden, inner)
-        shapes[f"{layer}/intermediate/dense/bias"] = (inner,)
-        shapes[f"{layer}/output/dense/kernel"] = (inner, hidden)
-        shapes[f"{layer}/output/dense/bias"] = (hidden,)
-        shapes[f"{layer}/output/LayerNorm/beta"] = (hidden,)
-        shapes[f"{layer}/output/LayerNorm/gamma"] = (hidden,)
+        for name, shape in layer_shapes(config).items():
+            shapes[f"bert/encoder/layer_{i}/{name}"] = shape
     return shapes | {
-        "bert/pooler/dense/kernel": (hidden, hidden),
-        "bert/pooler/dense/bias": (hidden,),
+        "bert/pooler/dense/kernel": square,
+        "bert/pooler/dense/bias": vector,
+    }
+
+
+def layer_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
+    hidden = config.hidden_size
+    inner = config.intermediate_size
+    vector = (hidden,)
+    square = (hidden, hidden)
+    return {
+        "attention/self/query/kernel": square,
+        "attention/self/query/bias": vector,
+        "attention/self/key/kernel": square,
+        "attention/self/key/bias": vector,
+        "attention/self/value/kernel": square,
+        "attention/self/value/bias": vector,
+        "attention/output/dense/kernel": square,
+        "attention/output/dense/bias": vector,
+        "attention/output/LayerNorm/beta": vector,
+        "attention/output/LayerNorm/gamma": vector,
+        "intermediate/dense/kernel": (hidden, inner),
+        "intermediate/dense/bias": (inner,),
+        "output/dense/kernel": (inner, hidden),
+        "output/dense/bias": vector,
+        "output/LayerNorm/beta": vector,
+        "output/LayerNorm/gamma": vector,
     }
 
 
 def pretraining_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
     hidden = config.hidden_size
+    vector = (hidden,)
     return encoder_shapes(config) | {
         "cls/predictions/transform/dense/kernel": (hidden, hidden),
-        "cls/predictions/transform/dense/bias": (hidden,),
-        "cls/predictions/transform/LayerNorm/beta": (hidden,),
-        "cls/predictions/transform/LayerNorm/gamma": (hidden,),
+        "cls/predictions/transform/dense/bias": vector,
+        "cls/predictions/transform/LayerNorm/beta": vector,
+        "cls/predictions/transform/LayerNorm/gamma": vector,
         "cls/predictions/output_bias": (config.vocab_size,),
         "cls/seq_relationship/output_weights": (2, hidden),
         "cls/seq_relationship/output_bias": (2,),
@@ -59,6 +83,11 @@ def random_weights(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[st
 
 def with_training_state(weights: dict[str, np.ndarray], step: int) -> dict[str, np.ndarray]:
     """Adds Adam slots with different values, and the step."""
-    slots = {f"{name}/adam_m": value + 1 for name, value in weights.items()}
-    slots |= {f"{name}/adam_v": value * value for name, value in weights.items()}
-    return weights | slots | {"global_step": np.int64(step)}
+    first_moments = {f"{name}/adam_m": value + 1 for name, value in weights.items()}
+    second_moments = {f"{name}/adam_v": value * value for name, value in weights.items()}
+    return {
+        **weights,
+        **first_moments,
+        **second_moments,
+        "global_step": np.int64(step),
+    }

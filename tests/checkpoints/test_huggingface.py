@@ -15,12 +15,18 @@ from official_bert.io.errors import InputError
 from tests.checkpoints.sample import CONFIG, encoder_shapes, pretraining_shapes, random_weights
 
 
+def refusal(message: str):
+    """Expects an error of the user whose text matches."""
+    return pytest.raises(InputError, match=message)
+
+
 def test_names_and_layout_of_what_is_written(tmp_path):
     weights = random_weights(pretraining_shapes(CONFIG))
     huggingface.write(str(tmp_path), weights, CONFIG)
-    written = safetensors.numpy.load_file(str(tmp_path / "model.safetensors"))
+    path = tmp_path / "model.safetensors"
+    written = safetensors.numpy.load_file(str(path))
     assert len(written) == 46
-    with safetensors.safe_open(tmp_path / "model.safetensors", framework="numpy") as opened:
+    with safetensors.safe_open(path, framework="numpy") as opened:
         assert opened.metadata() == {"format": "pt"}  # without which transformers refuses the file
     np.testing.assert_array_equal(
         written["bert.encoder.layer.1.intermediate.dense.weight"],
@@ -46,35 +52,41 @@ def test_names_and_layout_of_what_is_written(tmp_path):
     )
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["architectures"] == ["BertForPreTraining"]
-    assert (config["model_type"], config["hidden_act"]) == ("bert", "gelu_new")
+    assert config["model_type"] == "bert"
+    assert config["hidden_act"] == "gelu_new"
     assert sorted(os.listdir(tmp_path)) == ["config.json", "model.safetensors"]
 
 
-WORDS, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
+WORDS = "bert.embeddings.word_embeddings.weight"
+BIAS = "cls.predictions.bias"
 
 
 @pytest.mark.parametrize(
     ("name", "other", "sentence"),
     [
-        (
+        pytest.param(
             WORDS,
             "embeddings.word_embeddings.weight",
             "name the same weight and differ; remove the one",
+            id="words without prefix",
         ),
-        (
+        pytest.param(
             "bert.embeddings.LayerNorm.weight",
             "bert.embeddings.LayerNorm.gamma",
             "name the same weight and differ",
+            id="old name",
         ),
-        (
+        pytest.param(
             WORDS,
             "cls.predictions.decoder.weight",
             "only models that share the word embeddings with the output layer",
+            id="words of the decoder",
         ),
-        (
+        pytest.param(
             BIAS,
             "cls.predictions.decoder.bias",
             "only models that share this bias with the output layer",
+            id="bias of the decoder",
         ),
     ],
 )
@@ -86,7 +98,7 @@ def test_a_weight_under_two_names_has_one_value(tmp_path, name, other, sentence)
     safetensors.numpy.save_file(tensors | {other: tensors[name]}, path)
     assert sorted(huggingface.HuggingFaceCheckpoint(str(tmp_path)).shapes) == sorted(weights)
     safetensors.numpy.save_file(tensors | {other: tensors[name] + 1}, path)
-    with pytest.raises(InputError, match=sentence):
+    with refusal(sentence):
         huggingface.HuggingFaceCheckpoint(str(tmp_path))
 
 
@@ -94,14 +106,22 @@ def test_heads_name_the_class_and_a_bare_encoder_has_no_prefix(tmp_path):
     """tests/test_model_io.py has the other classes."""
 
     def config_with(heads):
-        huggingface.write(str(tmp_path), random_weights(encoder_shapes(CONFIG) | heads), CONFIG)
+        weights = random_weights(encoder_shapes(CONFIG) | heads)
+        huggingface.write(str(tmp_path), weights, CONFIG)
         return json.loads((tmp_path / "config.json").read_text())
 
-    assert config_with({"cls/predictions/output_bias": (20,)})["architectures"] == [
-        "BertForMaskedLM"
-    ]
-    labels = config_with({"output_weights": (3, 8), "output_bias": (3,)})["id2label"]
-    assert labels == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
+    config = config_with({"cls/predictions/output_bias": (20,)})
+    assert config["architectures"] == ["BertForMaskedLM"]
+    classifier_head = {
+        "output_weights": (3, 8),
+        "output_bias": (3,),
+    }
+    config = config_with(classifier_head)
+    assert config["id2label"] == {
+        "0": "LABEL_0",
+        "1": "LABEL_1",
+        "2": "LABEL_2",
+    }
     config_with({})
     written = safetensors.numpy.load_file(str(tmp_path / "model.safetensors"))
     assert "embeddings.word_embeddings.weight" in written
@@ -133,7 +153,7 @@ def test_old_names_and_copies_of_other_weights(tmp_path):
         assert checkpoint.read("bert/embeddings/LayerNorm/gamma").tolist() == [1, 2]
 
     safetensors.numpy.save_file(tensors | {"cls.predictions.decoder.weight": words + 1}, path)
-    with pytest.raises(InputError, match=r"decoder\.weight differs"):
+    with refusal(r"decoder\.weight differs"):
         huggingface.HuggingFaceCheckpoint(path)
 
 
@@ -144,57 +164,70 @@ def test_16_bit_floats_are_widened(tmp_path, dtype):
         {"pooler.dense.weight": kernel},
         str(tmp_path / "model.safetensors"),
     )
-    read = huggingface.HuggingFaceCheckpoint(str(tmp_path)).read("bert/pooler/dense/kernel")
-    assert read.dtype == np.float32
-    np.testing.assert_array_equal(read, [[1.5, 0.25, 8.0], [-2.0, 3.0, 0.5]])
+    checkpoint = huggingface.HuggingFaceCheckpoint(str(tmp_path))
+    weight = checkpoint.read("bert/pooler/dense/kernel")
+    assert weight.dtype == np.float32
+    expected = [
+        [1.5, 0.25, 8.0],
+        [-2.0, 3.0, 0.5],
+    ]
+    np.testing.assert_array_equal(weight, expected)
 
 
 def test_shards(tmp_path):
-    shards = {
-        "model-00001-of-00002.safetensors": {"bert.pooler.dense.bias": np.float32([1, 2])},
-        "model-00002-of-00002.safetensors": {
-            "bert.pooler.dense.weight": np.float32([[1, 2], [3, 4]])
-        },
+    first = tmp_path / "model-00001-of-00002.safetensors"
+    second = tmp_path / "model-00002-of-00002.safetensors"
+    index = tmp_path / "model.safetensors.index.json"
+    bias = {"bert.pooler.dense.bias": np.float32([1, 2])}
+    weight = {"bert.pooler.dense.weight": np.float32([[1, 2], [3, 4]])}
+    safetensors.numpy.save_file(bias, first)
+    safetensors.numpy.save_file(weight, second)
+    weight_map = {
+        "bert.pooler.dense.bias": first.name,
+        "bert.pooler.dense.weight": second.name,
     }
-    for file, tensors in shards.items():
-        safetensors.numpy.save_file(tensors, str(tmp_path / file))
-    index = {"weight_map": {name: file for file, tensors in shards.items() for name in tensors}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    index.write_text(json.dumps({"weight_map": weight_map}))
     checkpoint = huggingface.HuggingFaceCheckpoint(str(tmp_path))
     assert checkpoint.read("bert/pooler/dense/bias").tolist() == [1, 2]
     assert checkpoint.read("bert/pooler/dense/kernel").tolist() == [[1, 3], [2, 4]]
     # The index says which copy counts, and what is not in it is left over from another conversion.
-    shards["model-00002-of-00002.safetensors"] |= {
-        name: np.float32([9]) for name in ("bert.pooler.dense.bias", "old")
+    leftovers = {
+        "bert.pooler.dense.bias": np.float32([9]),
+        "old": np.float32([9]),
     }
-    safetensors.numpy.save_file(shards["model-00002-of-00002.safetensors"], str(tmp_path / file))
+    safetensors.numpy.save_file(weight | leftovers, second)
     checkpoint = huggingface.HuggingFaceCheckpoint(str(tmp_path))
     assert checkpoint.read("bert/pooler/dense/bias").tolist() == [1, 2]
     assert sorted(checkpoint.shapes) == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
-    safetensors.numpy.save_file({"old": np.float32([9])}, str(tmp_path / file))
-    with pytest.raises(
-        InputError,
-        match=r"00002-of-00002\.safetensors: lacks bert.pooler.dense.weight, which model",
-    ):
+    safetensors.numpy.save_file({"old": np.float32([9])}, second)
+    message = r"00002-of-00002\.safetensors: lacks bert.pooler.dense.weight, which model"
+    with refusal(message):
         huggingface.HuggingFaceCheckpoint(str(tmp_path))
 
-    os.remove(tmp_path / "model-00002-of-00002.safetensors")
-    with pytest.raises(InputError, match=r"00002-of-00002\.safetensors: cannot be read"):
+    second.unlink()
+    with refusal(r"00002-of-00002\.safetensors: cannot be read"):
         huggingface.HuggingFaceCheckpoint(str(tmp_path))
-    (tmp_path / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(InputError, match="weight_map"):
+    index.write_text("{}")
+    with refusal("weight_map"):
         huggingface.HuggingFaceCheckpoint(str(tmp_path))
 
 
-@pytest.mark.parametrize("given", ["", "pytorch_model.bin"])
-def test_a_pickle_gets_the_remedy(tmp_path, given):
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("", id="its folder"),
+        pytest.param("pytorch_model.bin", id="the file"),
+    ],
+)
+def test_a_pickle_gets_the_remedy(tmp_path, name):
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    assert huggingface.is_huggingface(str(tmp_path / given))
-    with pytest.raises(InputError, match=r"pytorch_model\.bin.*safe_serialization=True"):
-        huggingface.HuggingFaceCheckpoint(str(tmp_path / given))
+    path = str(tmp_path / name)
+    assert huggingface.is_huggingface(path)
+    with refusal(r"pytorch_model\.bin.*safe_serialization=True"):
+        huggingface.HuggingFaceCheckpoint(path)
 
 
 def test_a_corrupt_file_is_named(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"\x00" * 20)
-    with pytest.raises(InputError, match=r"model\.safetensors: cannot be read as safetensors"):
+    with refusal(r"model\.safetensors: cannot be read as safetensors"):
         huggingface.HuggingFaceCheckpoint(str(tmp_path))

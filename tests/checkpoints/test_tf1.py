@@ -5,6 +5,7 @@ Also which tensors can be weights, and which damage is found of a sealed input s
 
 import os
 import pathlib
+import re
 
 import ml_dtypes
 import numpy as np
@@ -17,12 +18,21 @@ from official_bert.io.errors import InputError
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
 from tests.shared import GOLDEN
 
-VALUES = [[1.5, -2.0], [0.25, 1e6]]
+VALUES = [
+    [1.5, -2.0],
+    [0.25, 1e6],
+]
+
+
+def write_scalar(prefix: str, value: float = 1):
+    """Writes a checkpoint with one value, "a"."""
+    tf1.write(prefix, {"a": np.float32(value)})
 
 
 @pytest.fixture
 def weights():
-    return with_training_state(random_weights(pretraining_shapes(CONFIG)), step=7)
+    shapes = pretraining_shapes(CONFIG)
+    return with_training_state(random_weights(shapes), step=7)
 
 
 def test_names_shapes_and_values_of_a_training_checkpoint(tmp_path, weights):
@@ -30,19 +40,17 @@ def test_names_shapes_and_values_of_a_training_checkpoint(tmp_path, weights):
     tf1.write(prefix, weights)
     expected = {"global_step": []}
     for name, shape in pretraining_shapes(CONFIG).items():
-        expected |= {
-            name: list(shape),
-            f"{name}/adam_m": list(shape),
-            f"{name}/adam_v": list(shape),
-        }
+        for saved_name in (name, f"{name}/adam_m", f"{name}/adam_v"):
+            expected[saved_name] = list(shape)
     assert len(expected) == 139
     assert dict(tf.train.list_variables(prefix)) == expected
 
     checkpoint = tf1.Tf1Checkpoint(prefix)
     assert checkpoint.shapes == {name: tuple(shape) for name, shape in expected.items()}
     for name, value in weights.items():
-        np.testing.assert_array_equal(checkpoint.read(name), value)
-        assert checkpoint.read(name).dtype == value.dtype
+        saved_value = checkpoint.read(name)
+        np.testing.assert_array_equal(saved_value, value)
+        assert saved_value.dtype == value.dtype
     assert sorted(os.listdir(tmp_path)) == [
         "model.ckpt-7.data-00000-of-00001",
         "model.ckpt-7.index",
@@ -58,7 +66,8 @@ def test_a_tf1_program_restores_it(tmp_path, weights):
             name: v1.get_variable(name, value.shape, value.dtype, use_resource=False)
             for name, value in weights.items()
         }
-        v1.train.Saver().restore(session, v1.train.latest_checkpoint(str(tmp_path)))
+        latest = v1.train.latest_checkpoint(str(tmp_path))
+        v1.train.Saver().restore(session, latest)
         for name, value in session.run(variables).items():
             np.testing.assert_array_equal(value, weights[name])
 
@@ -70,10 +79,8 @@ def test_a_tf1_program_writes_it(tmp_path, weights):
             for name, value in weights.items():
                 v1.get_variable(name, initializer=value)
             session.run(v1.global_variables_initializer())
-            prefix = v1.train.Saver(write_version=version).save(
-                session,
-                str(tmp_path / f"m{version}.ckpt"),
-            )
+            saver = v1.train.Saver(write_version=version)
+            prefix = saver.save(session, str(tmp_path / f"m{version}.ckpt"))
         checkpoint = tf1.Tf1Checkpoint(checkpoint_folder.find_prefix(prefix))
         assert set(checkpoint.shapes) == set(weights)
         for name, value in weights.items():
@@ -85,9 +92,10 @@ def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
     """The test simulates a killed process: nothing runs after this point, not even the clean-up."""
 
     renames = []
+    num_before_failure = 0 if fails_at == "first rename" else 1
 
     def rename(source, target, overwrite=False):
-        if len(renames) == (0 if fails_at == "first rename" else 1):
+        if len(renames) == num_before_failure:
             raise KeyboardInterrupt
         renames.append(target)
         os.replace(source, target)
@@ -114,7 +122,7 @@ def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
     assert checkpoint_folder.find_prefix(prefix) is None
     assert checkpoint_folder.find_prefix(str(tmp_path)) is None
 
-    tf1.write(prefix, {"a": np.float32(5)})  # the next run clears what was left
+    write_scalar(prefix, 5)  # the next run clears what was left
     assert tf1.Tf1Checkpoint(prefix).read("a") == 5
     assert sorted(os.listdir(tmp_path)) == [
         "model.ckpt-1.data-00000-of-00001",
@@ -134,20 +142,28 @@ def test_an_error_in_writing_cleans_up(tmp_path):
 
 
 def test_a_place_that_cannot_be_written_to(tmp_path):
-    (tmp_path / "file").write_text("")
+    file = tmp_path / "file"
+    file.write_text("")
     with pytest.raises(InputError, match=r"file/model\.ckpt: cannot be written"):
-        tf1.write(str(tmp_path / "file" / "model.ckpt"), {"a": np.float32(1)})
+        write_scalar(f"{file}/model.ckpt")
 
 
 def test_removing_begins_with_the_index_and_touches_no_other_file(tmp_path, monkeypatch):
-    for name in ("model.ckpt-1", "model.ckpt-10"):
-        tf1.write(str(tmp_path / name), {"a": np.float32(1)})
+    prefix = str(tmp_path / "model.ckpt-1")
+    write_scalar(prefix)
+    write_scalar(str(tmp_path / "model.ckpt-10"))
     for name in ("model.ckpt-1.meta", "model.ckpt-1.notes.txt"):
         (tmp_path / name).write_text("")
-    deleted, delete = [], tf.io.gfile.remove
-    monkeypatch.setattr(tf.io.gfile, "remove", lambda path: deleted.append(path) or delete(path))
-    tf1.remove(str(tmp_path / "model.ckpt-1"))
-    assert deleted[0] == str(tmp_path / "model.ckpt-1.index")
+    deleted = []
+    delete = tf.io.gfile.remove
+
+    def delete_and_record(path):
+        deleted.append(path)
+        delete(path)
+
+    monkeypatch.setattr(tf.io.gfile, "remove", delete_and_record)
+    tf1.remove(prefix)
+    assert deleted[0] == f"{prefix}.index"
     assert sorted(os.listdir(tmp_path)) == [
         "model.ckpt-1.notes.txt",
         "model.ckpt-10.data-00000-of-00001",
@@ -156,7 +172,7 @@ def test_removing_begins_with_the_index_and_touches_no_other_file(tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("prefix", "count"),
+    ("path", "count"),
     [
         ("model_gelu/bert_model.ckpt", 46),
         ("model_gelu/model.ckpt-6", 139),
@@ -165,9 +181,9 @@ def test_removing_begins_with_the_index_and_touches_no_other_file(tmp_path, monk
         ("head_squad/model.ckpt", 41),
     ],
 )
-def test_checkpoints_of_the_original_are_read(prefix, count):
-    folder, name = prefix.split("/")
-    checkpoint = tf1.Tf1Checkpoint(checkpoint_folder.find_prefix(str(GOLDEN / folder / name)))
+def test_checkpoints_of_the_original_are_read(path, count):
+    prefix = checkpoint_folder.find_prefix(str(GOLDEN / path))
+    checkpoint = tf1.Tf1Checkpoint(prefix)
     if count:
         assert len(checkpoint.shapes) == count
     for name, shape in checkpoint.shapes.items():
@@ -179,37 +195,45 @@ def test_checkpoints_of_the_original_are_read(prefix, count):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16])
 def test_floats_become_float32(tmp_path, dtype):
     prefix = str(tmp_path / "a")
-    tf1.write(prefix, {"w": np.array(VALUES, dtype)})
+    values = np.array(VALUES, dtype)
+    tf1.write(prefix, {"w": values})
     checkpoint = tf1.Tf1Checkpoint(prefix)
     tf1.check_type(checkpoint, "w")
     weight = tf1.read_weight(checkpoint, "w")
     assert weight.dtype == np.float32
-    np.testing.assert_array_equal(weight, np.array(VALUES, dtype).astype(np.float32))
+    np.testing.assert_array_equal(weight, values.astype(np.float32))
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
-    [(1.01e6, "1.01e+06"), (-3e30, "-3e+30"), (1e300, "inf"), (np.nan, "nan"), (-np.inf, "-inf")],
+    ("value", "text"),
+    [
+        (1.01e6, "1.01e+06"),
+        (-3e30, "-3e+30"),
+        (1e300, "inf"),
+        (np.nan, "nan"),
+        (-np.inf, "-inf"),
+    ],
 )
-def test_values_of_no_sound_model_are_named(tmp_path, value, said):
+def test_values_of_no_sound_model_are_named(tmp_path, value, text):
     prefix = str(tmp_path / "a")
     tf1.write(prefix, {"w": np.array([0.0, value])})
-    with pytest.raises(InputError) as refusal:
-        tf1.read_weight(tf1.Tf1Checkpoint(prefix), "w")
-    assert f"a: w holds {said}, so the checkpoint is corrupt or of a run that diverged" in str(
-        refusal.value
-    )
+    checkpoint = tf1.Tf1Checkpoint(prefix)
+    message = f"a: w holds {text}, so the checkpoint is corrupt or of a run that diverged"
+    with pytest.raises(InputError, match=re.escape(message)):
+        tf1.read_weight(checkpoint, "w")
 
 
 def test_a_step_is_an_integer(tmp_path):
     prefix = str(tmp_path / "a")
-    tf1.write(prefix, {"global_step": np.float32(3), "w": np.int64(3)})
+    values = {
+        "global_step": np.float32(3),
+        "w": np.int64(3),
+    }
+    tf1.write(prefix, values)
     checkpoint = tf1.Tf1Checkpoint(prefix)
     tf1.check_type(checkpoint, "w", is_float=False)
-    with pytest.raises(
-        InputError,
-        match="global_step has the type float32, which is none of int32, int64;",
-    ):
+    message = "global_step has the type float32, which is none of int32, int64;"
+    with pytest.raises(InputError, match=message):
         tf1.check_type(checkpoint, "global_step", is_float=False)
 
 
@@ -221,21 +245,29 @@ def test_variables_are_looked_through_as_they_are_now():
         "empty": tf.zeros([0, 3]),
     }
     assert tf1.find_invalid(variables) is None
-    for value, said in ((np.nan, "nan"), (np.inf, "inf"), (-2e6, "-2e+06")):
+    invalid_values = {
+        "nan": np.nan,
+        "inf": np.inf,
+        "-2e+06": -2e6,
+    }
+    for text, value in invalid_values.items():
         variables["b"].assign([[value]])
-        assert tf1.find_invalid(variables) == f"b holds {said}"
+        assert tf1.find_invalid(variables) == f"b holds {text}"
     variables["b"].assign([[2.0]])
     assert tf1.find_invalid(variables) is None
+
+
+def shuffled_numbers() -> tf.data.Dataset:
+    return tf.data.Dataset.range(100).shuffle(10, seed=3)
 
 
 @pytest.fixture
 def sealed(tmp_path) -> str:
     """An input state with an iterator in it, whose lengths TensorFlow believes, with a seal."""
-    iterator = iter(tf.data.Dataset.range(100).shuffle(10, seed=3))
+    iterator = iter(shuffled_numbers())
     next(iterator)
-    path = tf.train.Checkpoint(iterator=iterator, seed=tf.Variable(7)).write(
-        str(tmp_path / "state")
-    )
+    state = tf.train.Checkpoint(iterator=iterator, seed=tf.Variable(7))
+    path = state.write(str(tmp_path / "state"))
     tf1.check_objects(path)  # as one of an earlier version, without a seal
     tf1.append_checksum(path)
     return path
@@ -244,11 +276,12 @@ def sealed(tmp_path) -> str:
 def test_a_sealed_state_is_read_as_before(sealed):
     assert tf1.find_checksum_fault(sealed) is None
     tf1.check_objects(sealed)
-    iterator, seed = iter(tf.data.Dataset.range(100).shuffle(10, seed=3)), tf.Variable(0)
-    expected = [int(number) for number in tf.data.Dataset.range(100).shuffle(10, seed=3).take(6)][
-        1:
-    ]
-    tf.train.Checkpoint(iterator=iterator, seed=seed).read(sealed).assert_consumed()
+    iterator = iter(shuffled_numbers())
+    seed = tf.Variable(0)
+    state = tf.train.Checkpoint(iterator=iterator, seed=seed)
+    state.read(sealed).assert_consumed()
+    # The first number was read before the state was written.
+    expected = [int(number) for number in shuffled_numbers().skip(1).take(5)]
     assert [int(next(iterator)) for _ in range(5)] == expected
     assert int(seed) == 7
 
@@ -259,35 +292,33 @@ def test_every_changed_byte_is_found_before_tensorflow_reads_it(sealed, monkeypa
         content = file.read()
     monkeypatch.setattr(tf.raw_ops, "RestoreV2", None)
     end = len(content) - 12  # then the seal itself: a mark of 8 bytes and the checksum
-    places = sorted({*np.linspace(0, end - 1, 40).astype(int).tolist(), len(content) - 1})
-    for place in places:
+    places = np.linspace(0, end - 1, 40).astype(int).tolist()
+    last = len(content) - 1
+    message = r"cannot be read \(its bytes do not fit their checksum"
+    for place in sorted({*places, last}):
         changed = bytearray(content)
         changed[place] ^= 0x04
         with open(path, "wb") as file:
             file.write(changed)
-        with pytest.raises(
-            tf1.Corrupt,
-            match=r"cannot be read \(its bytes do not fit their checksum",
-        ) as found:
+        with pytest.raises(tf1.Corrupt, match=message) as error:
             tf1.check_objects(sealed)
-        assert found.value.file == path
+        assert error.value.file == path
 
 
 @pytest.mark.parametrize("kept", [0, 1, 100, -13, -1])
 def test_a_file_cut_off_is_found(sealed, kept):
     path = tf1.data_file(sealed)
-    os.truncate(path, kept if kept >= 0 else os.path.getsize(path) + kept)
+    size = kept if kept >= 0 else os.path.getsize(path) + kept
+    os.truncate(path, size)
     if kept == -1:  # all but a byte of the seal: the state is whole
         return tf1.check_objects(sealed)
     if kept == -13:
         with open(path, "ab") as file:
             file.write(bytes(13))  # a file system may give the size back, and not the bytes
-    with pytest.raises(
-        tf1.Corrupt,
-        match=r"state: cannot be read \(.+\); copy its files again",
-    ) as found:
+    message = r"state: cannot be read \(.+\); copy its files again"
+    with pytest.raises(tf1.Corrupt, match=message) as error:
         tf1.check_objects(sealed)
-    assert found.value.file == path
+    assert error.value.file == path
 
 
 def test_missing_and_corrupt_files_are_told_from_those_out_of_reach(tmp_path, monkeypatch):
@@ -298,15 +329,16 @@ def test_missing_and_corrupt_files_are_told_from_those_out_of_reach(tmp_path, mo
     with pytest.raises(tf1.Corrupt, match=r"model: w cannot be read"):
         tf1.Tf1Checkpoint(prefix).read("w")
     os.remove(data)
-    with pytest.raises(tf1.Corrupt, match=r"model: w cannot be read") as found:
+    with pytest.raises(tf1.Corrupt, match=r"model: w cannot be read") as error:
         tf1.Tf1Checkpoint(prefix).read("w")
-    assert (found.value.file, "No such file" in found.value.reason) == (data, True)
+    assert error.value.file == data
+    assert "No such file" in error.value.reason
 
     class Forbidden:
         def __init__(self, *_):
             raise tf.errors.PermissionDeniedError(None, None, "not for you")
 
     monkeypatch.setattr(tf1._gfile, "GFile", Forbidden)
-    with pytest.raises(InputError, match=r"model: w cannot be read") as found:
+    with pytest.raises(InputError, match=r"model: w cannot be read") as error:
         tf1.Tf1Checkpoint(prefix).read("w")
-    assert not isinstance(found.value, tf1.Corrupt)
+    assert not isinstance(error.value, tf1.Corrupt)

@@ -193,15 +193,21 @@ def test_the_small_names_of_the_original():
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["create_pretraining_data.FLAGS", "run_classifier.processors", "run_squad._improve_answer_span",
-     "run_pretraining.model_fn_builder", "extract_features.main", "official_bert.optimization.create_optimizer"],
-)  # fmt: skip
-def test_a_name_that_is_gone_is_answered_with_the_page_that_has_it(name):
-    module, _, name = name.rpartition(".")
-    with pytest.raises(
-        AttributeError,
-        match=rf"has no attribute '{name}'; .*docs/public_names.md says",
-    ):
-        getattr(importlib.import_module(module), name)
-    assert f"`{name}`" in (ROOT / "docs" / "public_names.md").read_text()
+    "full_name",
+    [
+        "create_pretraining_data.FLAGS",
+        "run_classifier.processors",
+        "run_squad._improve_answer_span",
+        "run_pretraining.model_fn_builder",
+        "extract_features.main",
+        "official_bert.optimization.create_optimizer",
+    ],
+)
+def test_a_name_that_is_gone_is_answered_with_the_page_that_has_it(full_name):
+    module_name, _, name = full_name.rpartition(".")
+    module = importlib.import_module(module_name)
+    message = rf"has no attribute '{name}'; .*docs/public_names.md says"
+    with pytest.raises(AttributeError, match=message):
+        getattr(module, name)
+    page = ROOT / "docs" / "public_names.md"
+    assert f"`{name}`" in page.read_text()

@@ -59,10 +59,26 @@ def test_arrays_are_read_as_by_numpy(tmp_path, array, version):
             "header is damaged",
             id="unknown version",
         ),
-        pytest.param(npy("[" * 4000), "header is damaged", id="4000 brackets"),
-        pytest.param(npy("(" * 60), "header is damaged", id="60 parentheses"),
-        pytest.param(npy("'''"), "header is damaged", id="open quotes"),
-        pytest.param(npy("{'descr': 'x"), "header is damaged", id="half a header"),
+        pytest.param(
+            npy("[" * 4000),
+            "header is damaged",
+            id="4000 brackets",
+        ),
+        pytest.param(
+            npy("(" * 60),
+            "header is damaged",
+            id="60 parentheses",
+        ),
+        pytest.param(
+            npy("'''"),
+            "header is damaged",
+            id="open quotes",
+        ),
+        pytest.param(
+            npy("{'descr': 'x"),
+            "header is damaged",
+            id="half a header",
+        ),
         pytest.param(
             npy(described(shape="(" + "9" * 5000 + ",)")),
             "header is damaged",
@@ -88,17 +104,28 @@ def test_arrays_are_read_as_by_numpy(tmp_path, array, version):
             "header is damaged",
             id="texts of 10^9 characters",
         ),
-        pytest.param(npy(described(), b"\0" * 11), "behind it are 11 bytes", id="a byte less"),
-        pytest.param(npy(described(), b"\0" * 13), "behind it are 13 bytes", id="a byte more"),
-        pytest.param(npy(described(shape="(-3,)"), b"\0" * 12), "", id="a negative size"),
+        pytest.param(
+            npy(described(), b"\0" * 11),
+            "behind it are 11 bytes",
+            id="a byte less",
+        ),
+        pytest.param(
+            npy(described(), b"\0" * 13),
+            "behind it are 13 bytes",
+            id="a byte more",
+        ),
+        pytest.param(
+            npy(described(shape="(-3,)"), b"\0" * 12),
+            "",
+            id="a negative size",
+        ),
     ],
 )
 def test_a_damaged_array_is_named(tmp_path, content, fault):
     path = tmp_path / "a.npy"
     path.write_bytes(content)
-    with pytest.raises(
-        InputError, match=rf"a\.npy: cannot be read as \.npy \(.*{fault}.*\); write it again"
-    ):
+    message = rf"a\.npy: cannot be read as \.npy \(.*{fault}.*\); write it again"
+    with pytest.raises(InputError, match=message):
         arrays.read_npy(str(path))
 
 
@@ -128,8 +155,8 @@ def set_in_headers(local: int, central: int, value: bytes):
 
     def change(content):
         directory = content.index(b"PK\x01\x02")
-        content[local : local + len(value)] = value
-        content[directory + central : directory + central + len(value)] = value
+        for start in (local, directory + central):
+            content[start : start + len(value)] = value
 
     return change
 
@@ -167,9 +194,8 @@ def test_a_damaged_archive_is_named(tmp_path, change, fault):
     path = tmp_path / "a.npz"
     write_zip(path)
     changed(path, change)
-    with pytest.raises(
-        InputError, match=rf"a\.npz: cannot be read as a \.zip file \(.*{fault}.*\); make it anew$"
-    ):
+    message = rf"a\.npz: cannot be read as a \.zip file \(.*{fault}.*\); make it anew$"
+    with pytest.raises(InputError, match=message):
         arrays.read_npz(str(path), ["values"], REMEDY)
 
 
@@ -205,8 +231,9 @@ def test_an_archive_of_other_entries_is_named(tmp_path):
         write_zip(path, names=("values", "values"))
     with pytest.raises(InputError, match=r"two entries 'values\.npy'"):
         arrays.read_npz(path, ["values"], REMEDY)
+    too_large = npy(described(shape="(1125899906842624,)"))
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("values.npy", npy(described(shape="(1125899906842624,)")))
+        archive.writestr("values.npy", too_large)
     with pytest.raises(InputError, match="its array values cannot be read"):
         arrays.read_npz(path, ["values"], REMEDY)
 
@@ -216,7 +243,8 @@ def test_entries_are_sorted_and_chosen(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
         for name in ("b", "c", "a"):
             archive.writestr(name, name * 3)
-    assert list(archives.read_entries(path, lambda name: name != "c", REMEDY)) == [
+    entries = archives.read_entries(path, lambda name: name != "c", REMEDY)
+    assert list(entries) == [
         ("a", b"aaa"),
         ("b", b"bbb"),
     ]

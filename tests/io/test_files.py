@@ -5,7 +5,7 @@ used.
 import errno
 import hashlib
 import os
-import pathlib
+import re
 import threading
 
 import pytest
@@ -18,14 +18,19 @@ from official_bert.io.errors import InputError
 def test_globs_are_sorted_within_the_order_of_the_list(tmp_path):
     for name in ("b2", "b1", "a"):
         (tmp_path / name).touch()
-    found = files.expand([f"{tmp_path}/b*", f"{tmp_path}/a"], "input_file")
-    assert [pathlib.Path(path).name for path in found] == ["b1", "b2", "a"]
+    patterns = [f"{tmp_path}/b*", f"{tmp_path}/a"]
+    assert files.expand(patterns, "input_file") == [
+        f"{tmp_path}/b1",
+        f"{tmp_path}/b2",
+        f"{tmp_path}/a",
+    ]
+    patterns = [f"{tmp_path}/a", f"{tmp_path}/c*"]
     with pytest.raises(InputError, match=r"--input_file: no file matches '.*/c\*'"):
-        files.expand([f"{tmp_path}/a", f"{tmp_path}/c*"], "input_file")
+        files.expand(patterns, "input_file")
 
 
 @pytest.mark.parametrize(
-    ("pattern", "found"),
+    ("pattern", "matches"),
     [
         ("[^y].txt", "* x"),
         ("\\x.txt", "x"),
@@ -35,14 +40,16 @@ def test_globs_are_sorted_within_the_order_of_the_list(tmp_path):
         (".*.txt", ".hidden"),
     ],
 )
-def test_a_glob_matches_what_tensorflows_does(tmp_path, pattern, found):
+def test_a_glob_matches_what_tensorflows_does(tmp_path, pattern, matches):
     names = ["*.txt", ".hidden.txt", "x.txt", "y.txt"]
     for name in [*names, ".x.txt.tmp-12", ".lock", ".rec.sharded"]:
         (tmp_path / name).touch()
-    expected = [f"{tmp_path}/{name}.txt" for name in found.split()]
-    assert files.matching(f"{tmp_path}/{pattern}") == expected
-    assert sorted(tf.io.gfile.glob(f"{tmp_path}/{pattern}")) == expected
-    assert not set(files.matching(f"{tmp_path}/*")) - {f"{tmp_path}/{name}" for name in names}
+    expected = [f"{tmp_path}/{name}.txt" for name in matches.split()]
+    path = f"{tmp_path}/{pattern}"
+    assert files.matching(path) == expected
+    assert sorted(tf.io.gfile.glob(path)) == expected
+    all_paths = {f"{tmp_path}/{name}" for name in names}
+    assert all_paths.issuperset(files.matching(f"{tmp_path}/*"))
 
 
 @pytest.mark.parametrize("name", ["[a]", "[^a]", "*"])
@@ -50,7 +57,8 @@ def test_the_name_of_a_folder_is_no_pattern(tmp_path, name):
     for folder in (name, "a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.txt").touch()
-    assert files.matching("*.txt", str(tmp_path / name)) == [str(tmp_path / name / "x.txt")]
+    path = f"{tmp_path}/{name}"
+    assert files.matching("*.txt", path) == [f"{path}/x.txt"]
 
 
 def test_what_cannot_be_opened_is_named(tmp_path):
@@ -63,8 +71,8 @@ def test_what_cannot_be_opened_is_named(tmp_path):
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    files.make_folder(str(tmp_path / "a" / "b"))
-    files.make_folder(str(tmp_path / "a" / "b"))
+    files.make_folder(f"{tmp_path}/a/b")
+    files.make_folder(f"{tmp_path}/a/b")
     (tmp_path / "file").touch()
     for name in ("file", "file/b"):
         with pytest.raises(InputError, match=f"{name}: no folder can be made there"):
@@ -73,8 +81,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 def test_the_digest_is_of_the_whole_content(tmp_path):
     content = b"x" * (1 << 20) + b"y"
-    (tmp_path / "a").write_bytes(content)
-    assert files.sha256(str(tmp_path / "a")) == hashlib.sha256(content).hexdigest()
+    path = tmp_path / "a"
+    path.write_bytes(content)
+    assert files.sha256(str(path)) == hashlib.sha256(content).hexdigest()
 
 
 def write_half_and_raise(path, error):
@@ -99,34 +108,43 @@ def test_a_file_is_replaced_when_it_is_complete(tmp_path):
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path, code):
-    with pytest.raises(InputError, match=r"result: cannot be written \(.*\); make room") as refusal:
-        write_half_and_raise(tmp_path / "result", OSError(code, os.strerror(code)))
-    assert os.strerror(code) in str(refusal.value)
+    reason = os.strerror(code)
+    error = OSError(code, reason)
+    message = rf"result: cannot be written \(.*{re.escape(reason)}.*\); make room"
+    with pytest.raises(InputError, match=message):
+        write_half_and_raise(tmp_path / "result", error)
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
-    [("", "is empty; name a file"), ("absent/a", "absent/a: cannot be written")],
+    [
+        pytest.param("", "is empty; name a file", id="no name"),
+        pytest.param("absent/a", "absent/a: cannot be written", id="an absent folder"),
+    ],
 )
 def test_a_file_that_cannot_be_written_is_named(tmp_path, name, sentence):
-    with (
-        pytest.raises(InputError, match=sentence),
-        writing.replacing(name and f"{tmp_path}/{name}"),
-    ):
+    path = f"{tmp_path}/{name}" if name else ""
+    with pytest.raises(InputError, match=sentence), writing.replacing(path):
         pass
 
 
 def test_a_bar_stays_in_its_cell_of_a_markdown_table():
     table = writing.markdown_table(["", "F1"], [["a|b", 1.5]], rule="--:")
-    assert table.splitlines() == ["|  | F1 |", "| --- | --: |", "| a\\|b | 1.5 |"]
+    assert table.splitlines() == [
+        "|  | F1 |",
+        "| --- | --: |",
+        "| a\\|b | 1.5 |",
+    ]
 
 
 def test_what_this_process_is_writing_is_not_left_by_another(tmp_path):
     """An earlier process may have had its number, as in a container that was started again."""
-    own, left = tmp_path / f".b.tmp-{os.getpid()}", tmp_path / f".a.tmp-{os.getpid()}"
+    own = tmp_path / f".b.tmp-{os.getpid()}"
+    left = tmp_path / f".a.tmp-{os.getpid()}"
     assert writing.temporary_name(str(tmp_path), "b") == str(own)
-    own.touch(), left.touch()
+    own.touch()
+    left.touch()
     writing.remove_left(str(tmp_path), "*")
     assert list(tmp_path.iterdir()) == [own]
 
@@ -144,9 +162,8 @@ def test_a_pipe_without_another_end_is_not_waited_for_for_ever(
     )
     with pytest.raises(InputError, match=sentence):
         files.open_file(path, mode)
-    assert not [
-        thread for thread in threading.enumerate() if thread.daemon and "wait" in thread.name
-    ]
+    daemons = [thread for thread in threading.enumerate() if thread.daemon]
+    assert not any("wait" in thread.name for thread in daemons)
 
 
 def test_a_pipe_is_read_however_late_its_writer_writes(tmp_path, monkeypatch):

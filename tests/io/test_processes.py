@@ -88,10 +88,14 @@ def test_an_error_of_the_work_is_not_hidden_by_a_signal():
 def run(case: str, number: int) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, case, str(int(number))],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-        # Which nohup, for one, has ignored.
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        # Programs such as nohup start the tests with ignored signals.
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
-    )  # fmt: skip
+    )
 
 
 # Starts a process, prints both numbers, and waits; the second process ignores SIGTERM if the first

@@ -22,9 +22,8 @@ SOURCE = pathlib.Path(__file__).with_name("saved_model_runner.c")
 TENSORFLOW = pathlib.Path(find_spec("tensorflow").origin).parent
 _NUMPY_TYPES = {1: np.float32, 3: np.int32, 9: np.int64}
 _STRING = 7
-_CODES = {np.dtype(dtype): code for code, dtype in _NUMPY_TYPES.items()} | {
-    np.dtype(object): _STRING
-}
+_CODES = {np.dtype(dtype): code for code, dtype in _NUMPY_TYPES.items()}
+_CODES[np.dtype(object)] = _STRING
 
 Request = tuple[str, Mapping[str, np.ndarray]]
 
@@ -41,29 +40,34 @@ def build(tmp_path_factory) -> pathlib.Path:
     name that has only the functions of the program. The program loads the real one.
     """
     with alone_in(shared_folder(tmp_path_factory) / "program") as folder:
-        program, library = folder / "saved_model_runner", folder / "libtensorflow_cc.so.2"
+        program = folder / "saved_model_runner"
+        library = folder / "libtensorflow_cc.so.2"
         if not program.exists():
             names = sorted(set(re.findall(r"\bTF_\w+(?=\()", SOURCE.read_text())))
             stub = folder / "stub.c"
             stub.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
             compile_command = ["cc", "-O1", "-Wall", "-Werror"]
-            subprocess.run(
-                [
-                    *compile_command,
-                    "-shared",
-                    "-fPIC",
-                    f"-Wl,-soname,{library.name}",
-                    stub,
-                    "-o",
-                    library,
-                ],
-                check=True,
-            )
-            subprocess.run(
-                [*compile_command, SOURCE, f"-I{TENSORFLOW / 'include'}", f"-L{folder}", f"-l:{library.name}",
-                 f"-Wl,-rpath,{TENSORFLOW}", "-o", program],
-                check=True,
-            )  # fmt: skip
+            library_command = [
+                *compile_command,
+                "-shared",
+                "-fPIC",
+                f"-Wl,-soname,{library.name}",
+                stub,
+                "-o",
+                library,
+            ]
+            subprocess.run(library_command, check=True)
+            program_command = [
+                *compile_command,
+                SOURCE,
+                f"-I{TENSORFLOW / 'include'}",
+                f"-L{folder}",
+                f"-l:{library.name}",
+                f"-Wl,-rpath,{TENSORFLOW}",
+                "-o",
+                program,
+            ]
+            subprocess.run(program_command, check=True)
         return program
 
 
@@ -80,41 +84,44 @@ def run(
     signatures = _signatures(saved_model)
     content = b""
     for name, inputs in requests:
-        tensors = signatures[name].inputs
+        signature = signatures[name]
         content += _int32(len(inputs))
         for key, values in inputs.items():
-            content += _text(tensors[key].name) + _tensor(np.asarray(values))
-        content += _int32(len(signatures[name].outputs))
-        content += b"".join(
-            _text(tensor.name) for _, tensor in sorted(signatures[name].outputs.items())
-        )
+            content += _text(signature.inputs[key].name)
+            content += _tensor(np.asarray(values))
+        content += _int32(len(signature.outputs))
+        for key in sorted(signature.outputs):
+            content += _text(signature.outputs[key].name)
     with tempfile.TemporaryDirectory() as folder:
-        asked, answered = pathlib.Path(folder, "requests"), pathlib.Path(folder, "responses")
-        asked.write_bytes(content)
+        request_file = pathlib.Path(folder, "requests")
+        response_file = pathlib.Path(folder, "responses")
+        request_file.write_bytes(content)
         finished = subprocess.run(
-            [str(program), str(saved_model), str(asked), str(answered)],
+            [program, saved_model, request_file, response_file],
             env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
             capture_output=True,
             text=True,
             check=False,
         )
         assert finished.returncode == 0, finished.stderr
-        reader = _Reader(answered.read_bytes())
+        reader = _Reader(response_file.read_bytes())
     answers = []
     for name, _ in requests:
-        code, message = reader.int32(), reader.text()
+        code = reader.int32()
+        message = reader.text()
         if code:
             answers.append(RunError(message))
         else:
-            answers.append({key: reader.tensor() for key in sorted(signatures[name].outputs)})
+            keys = sorted(signatures[name].outputs)
+            answers.append({key: reader.tensor() for key in keys})
     return answers
 
 
 def _signatures(saved_model: pathlib.Path):
     from tensorflow.core.protobuf import saved_model_pb2
 
-    found = saved_model_pb2.SavedModel.FromString((saved_model / "saved_model.pb").read_bytes())
-    (graph,) = found.meta_graphs
+    content = (saved_model / "saved_model.pb").read_bytes()
+    (graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
     return graph.signature_def
 
 
@@ -123,22 +130,28 @@ def _int32(number: int) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    return _int32(len(text.encode())) + text.encode()
+    encoded = text.encode()
+    return _int32(len(encoded)) + encoded
 
 
 def _tensor(values: np.ndarray) -> bytes:
-    header = struct.pack(f"=ii{values.ndim}q", _CODES[values.dtype], values.ndim, *values.shape)
+    code = _CODES[values.dtype]
+    content = struct.pack(f"=ii{values.ndim}q", code, values.ndim, *values.shape)
     if values.dtype != object:
-        return header + values.tobytes()
-    return header + b"".join(struct.pack("=q", len(value)) + value for value in values.ravel())
+        return content + values.tobytes()
+    for value in values.ravel():
+        content += struct.pack("=q", len(value)) + value
+    return content
 
 
 class _Reader:
     def __init__(self, content: bytes):
-        self._content, self._place = content, 0
+        self._content = content
+        self._place = 0
 
     def _take(self, size: int) -> bytes:
-        start, self._place = self._place, self._place + size
+        start = self._place
+        self._place += size
         return self._content[start : self._place]
 
     def int32(self) -> int:
@@ -151,11 +164,13 @@ class _Reader:
         return self._take(self.int32()).decode()
 
     def tensor(self) -> np.ndarray:
-        code, rank = self.int32(), self.int32()
+        code = self.int32()
+        rank = self.int32()
         shape = tuple(self.int64() for _ in range(rank))
         count = int(np.prod(shape))
         if code == _STRING:
             strings = [self._take(self.int64()) for _ in range(count)]
             return np.array(strings, object).reshape(shape)
         dtype = np.dtype(_NUMPY_TYPES[code])
-        return np.frombuffer(self._take(count * dtype.itemsize), dtype).reshape(shape)
+        content = self._take(count * dtype.itemsize)
+        return np.frombuffer(content, dtype).reshape(shape)

@@ -17,7 +17,10 @@ from official_bert.io.errors import InputError
 from official_bert.serving import export
 from tests.scripts import run_python
 
-FILES = {"assets/vocab.txt": b"[PAD]\n", "assets.extra/labels.txt": b"0\n1\n"}
+FILES = {
+    "assets/vocab.txt": b"[PAD]\n",
+    "assets.extra/labels.txt": b"0\n1\n",
+}
 COMPLETE = {
     "saved_model.pb",
     "variables/variables.index",
@@ -28,7 +31,8 @@ COMPLETE = {
 
 def tiny(weight: float = 2.0) -> tuple[dict, export.ExportedModel]:
     """Signatures of a model that multiplies, and the model."""
-    used, unused = tf.Variable(weight), tf.Variable([1.0, 1.0])
+    used = tf.Variable(weight)
+    unused = tf.Variable([1.0, 1.0])
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
     def serving_default(x):
@@ -40,9 +44,8 @@ def tiny(weight: float = 2.0) -> tuple[dict, export.ExportedModel]:
 
 def export_tiny(folder: pathlib.Path, weight: float = 2.0, extra_files=FILES) -> str:
     signatures, model = tiny(weight)
-    return export.write_version(
-        str(folder), functools.partial(export.save, model, signatures), extra_files
-    )
+    write = functools.partial(export.save, model, signatures)
+    return export.write_version(str(folder), write, extra_files)
 
 
 def complete(version: pathlib.Path) -> bool:
@@ -63,7 +66,8 @@ def test_versions_are_numbered_behind_the_highest(tmp_path):
     (folder / ".version-1.tmp-4194305").mkdir()  # of a process that was killed: it goes
     assert export_tiny(folder, 3.0) == str(folder / "42")
     assert export.list_versions(str(folder)) == [41, 42]
-    assert (answer(folder / "41"), answer(folder / "42")) == (2.0, 3.0)
+    assert answer(folder / "41") == 2.0
+    assert answer(folder / "42") == 3.0
     assert (folder / "42" / "assets" / "vocab.txt").read_bytes() == b"[PAD]\n"
     assert {path.name for path in folder.iterdir()} == {"41", "42", "notes", "100.partial"}
 
@@ -78,14 +82,17 @@ def test_only_weights_that_are_read_are_held(tmp_path):
 
 
 def test_a_watcher_sees_complete_versions_only(tmp_path):
-    seen, halves, stop = set(), [], threading.Event()
+    seen = set()
+    halves = []
+    stop = threading.Event()
 
     def watch():
         while not stop.is_set():
             for version in tmp_path.iterdir():
                 if version.name.isdigit():
                     seen.add(version.name)
-                    halves.extend([] if complete(version) else [version.name])
+                    if not complete(version):
+                        halves.append(version.name)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -104,26 +111,28 @@ def test_a_watcher_sees_complete_versions_only(tmp_path):
 def test_exports_at_the_same_time_get_different_numbers(tmp_path, monkeypatch):
     models = [tiny(weight) for weight in (2.0, 3.0, 4.0, 5.0)]
     both_have_looked = threading.Barrier(len(models))
-    read, first_look = export.list_versions, set()
+    read = export.list_versions
+    first_look = set()
 
     def list_versions(export_dir):
-        found = read(export_dir)
-        if threading.get_ident() not in first_look:
-            first_look.add(threading.get_ident())
+        versions = read(export_dir)
+        thread = threading.get_ident()
+        if thread not in first_look:
+            first_look.add(thread)
             both_have_looked.wait(timeout=60)
-        return found
+        return versions
 
     monkeypatch.setattr(export, "list_versions", list_versions)
+
+    def write_version(write):
+        return export.write_version(str(tmp_path), write, FILES)
+
+    writers = [functools.partial(export.save, model, signatures) for signatures, model in models]
     with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
-        writers = [
-            functools.partial(export.save, model, signatures) for signatures, model in models
-        ]
-        made = list(
-            pool.map(lambda write: export.write_version(str(tmp_path), write, FILES), writers)
-        )
-    assert sorted(made) == [str(tmp_path / name) for name in "1234"]
-    assert sorted(answer(version) for version in made) == [2.0, 3.0, 4.0, 5.0]
-    assert all(complete(pathlib.Path(version)) for version in made)
+        versions = list(pool.map(write_version, writers))
+    assert sorted(versions) == [str(tmp_path / name) for name in "1234"]
+    assert sorted(answer(version) for version in versions) == [2.0, 3.0, 4.0, 5.0]
+    assert all(complete(pathlib.Path(version)) for version in versions)
 
 
 class Failing(dict):
@@ -143,9 +152,8 @@ def test_a_failed_export_leaves_nothing(tmp_path):
     def full():
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(
-        InputError, match=rf"--export_dir={tmp_path}: cannot be written \(No space left"
-    ):
+    message = rf"--export_dir={tmp_path}: cannot be written \(No space left"
+    with pytest.raises(InputError, match=message):
         export_tiny(tmp_path, extra_files=Failing(full))
 
     def interrupted():

@@ -36,22 +36,23 @@ def test_the_signatures_are_those_of_the_export(tmp_path, tmp_path_factory, kind
     made = exported.shared_export(tmp_path_factory, kind)
     loaded = Export(str(made.path))
     path = str(tmp_path / "model")  # as the training of the exported model would have left it
-    shutil.copytree(
-        os.path.dirname(made.options.init_checkpoint), path, ignore=lambda *_: ["exports"]
-    )
-    model_dir.write_record(
-        path, model_dir.TaskRecord(kind, registry.task_family(kind), loaded.record.settings)
-    )
+    trained = os.path.dirname(made.options.init_checkpoint)
+    shutil.copytree(trained, path, ignore=lambda *_: ["exports"])
+    settings = loaded.record.settings
+    record = model_dir.TaskRecord(kind, registry.task_family(kind), settings)
+    model_dir.write_record(path, record)
     live = CheckpointModel(path)
-    assert live.record.settings == loaded.record.settings
-    assert (live.labels, live.outputs) == (loaded.labels, loaded.outputs)
-    assert {name: set(inputs) for name, inputs in live.inputs.items()} == {
-        name: set(inputs) for name, inputs in loaded.inputs.items()
-    }
+    assert live.record.settings == settings
+    assert live.labels == loaded.labels
+    assert live.outputs == loaded.outputs
+    assert live.inputs.keys() == loaded.inputs.keys()
+    for name, inputs in live.inputs.items():
+        assert set(inputs) == set(loaded.inputs[name])
     features = batch(kind, 3, 11)
     assert_same(live("serving_default", features), loaded("serving_default", features))
 
 
+CONFIG = BertConfig.from_dict(toy.BERT_CONFIG)
 NAMES = ["no", "yes", "perhaps"]
 
 
@@ -69,53 +70,55 @@ NAMES = ["no", "yes", "perhaps"]
 def test_a_model_of_python_or_of_hugging_face_answers_by_its_labels(
     tmp_path, tokenizer, form, lost, problem, num_outputs
 ):
-    model, folder = (
-        BertClassifier(BertConfig.from_dict(toy.BERT_CONFIG), num_outputs),
-        tmp_path / "model",
-    )
-    model.output_weights.assign(np.random.default_rng(5).normal(size=model.output_weights.shape))
-    model.save_pretrained(str(folder), form, tokenizer, NAMES if num_outputs == 3 else None)
+    model = BertClassifier(CONFIG, num_outputs)
+    draws = np.random.default_rng(5)
+    weights = draws.normal(size=model.output_weights.shape)
+    model.output_weights.assign(weights)
+    folder = tmp_path / "model"
+    labels = NAMES if num_outputs == 3 else None
+    model.save_pretrained(str(folder), form, tokenizer, labels)
     for name in lost:
         (folder / name).unlink(missing_ok=True)
     if problem:
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | {"problem_type": problem}))
+        edit_json(folder / "config.json", problem_type=problem)
     answer = Predictor(str(folder))("the cat sat", "on the mat")
     (logits,) = np.float64(model(tokenizer("the cat sat", "on the mat")))
     if num_outputs == 1:
         assert answer["score"] == pytest.approx(logits[0], abs=1e-5)
         return
-    expected = 1 / (1 + np.exp(-logits)) if problem else np.exp(logits) / np.exp(logits).sum()
-    assert answer["probabilities"] == pytest.approx(
-        dict(zip(NAMES, expected, strict=True)), abs=1e-5
-    )
+    if problem:
+        probabilities = 1 / (1 + np.exp(-logits))
+    else:
+        exponents = np.exp(logits)
+        probabilities = exponents / exponents.sum()
+    expected = dict(zip(NAMES, probabilities, strict=True))
+    assert answer["probabilities"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_label_type_of_a_hugging_face_folder_stays(tmp_path, tokenizer):
-    BertClassifier(BertConfig.from_dict(toy.BERT_CONFIG), 3).save_pretrained(
-        str(tmp_path / "theirs"), "huggingface", tokenizer, NAMES
-    )
-    (tmp_path / "theirs" / "task.json").unlink()
-    edit_json(tmp_path / "theirs" / "config.json", problem_type="multi_label_classification")
-    loaded = BertClassifier.from_pretrained(str(tmp_path / "theirs"))
+    model = BertClassifier(CONFIG, 3)
+    theirs = tmp_path / "theirs"
+    model.save_pretrained(str(theirs), "huggingface", tokenizer, NAMES)
+    (theirs / "task.json").unlink()
+    edit_json(theirs / "config.json", problem_type="multi_label_classification")
+    loaded = BertClassifier.from_pretrained(str(theirs))
     loaded.save_pretrained(str(tmp_path / "huggingface"), "huggingface", tokenizer)
     loaded.save_pretrained(str(tmp_path / "tf1"), "tf1", tokenizer, NAMES)
     for name in ("huggingface", "tf1"):
-        assert model_dir.ModelFolder(str(tmp_path / name)).task().settings == {
-            "label_type": "multi"
-        }
+        folder = model_dir.ModelFolder(str(tmp_path / name))
+        assert folder.task().settings == {"label_type": "multi"}
 
 
 def test_heads_beside_those_of_a_pretraining_are_ignored_with_a_warning(
     tmp_path, tokenizer, caplog
 ):
     """As proteins' and antibodies' models have them."""
-    BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG)).save_pretrained(
-        str(tmp_path), "huggingface", tokenizer
-    )
+    model = BertPretrainer(CONFIG)
+    model.save_pretrained(str(tmp_path), "huggingface", tokenizer)
     path = tmp_path / "model.safetensors"
     tensors = safetensors.numpy.load_file(path)
-    safetensors.numpy.save_file(tensors | {"cls.chain.bias": np.ones(2, np.float32)}, path)
+    tensors["cls.chain.bias"] = np.ones(2, np.float32)
+    safetensors.numpy.save_file(tensors, path)
     assert CheckpointModel(str(tmp_path)).record.task_name == "pretraining"
     assert "has weights that the model does not use: cls.chain.bias" in caplog.text
 
@@ -127,21 +130,23 @@ def test_the_labels_of_a_hugging_face_folder_are_compared_with_those_of_the_task
     original.
     """
     labels = ["entailment", "neutral", "contradiction"]
-    model = BertClassifier(BertConfig.from_dict(toy.BERT_CONFIG), 3)
+    model = BertClassifier(CONFIG, 3)
     model.save_pretrained(str(tmp_path), "huggingface", tokenizer, labels)
     for name in ("task.json", "labels.txt"):
         (tmp_path / name).unlink()
     options = ServedOptions(model=str(tmp_path), task_name="MNLI")
     sentence = (
         "--task_name=MNLI: its labels are contradiction, entailment, neutral, but those beside the "
-        "checkpoint are "
+        "checkpoint are entailment, neutral, contradiction, as .*config.json says; give "
+        "--task_name=tsv"
     )
-    sentence += "entailment, neutral, contradiction, as .*config.json says; give --task_name=tsv"
     with pytest.raises(InputError, match=sentence):
         build(options)
+    options = dataclasses.replace(options, task_name="text")
+    assert build(options).task.labels == labels
+    options = dataclasses.replace(options, labels=["b", "a", "c"])
     with pytest.raises(InputError, match="--labels: they are b, a, c, but those beside"):
-        build(dataclasses.replace(options, task_name="text", labels=["b", "a", "c"]))
-    assert build(dataclasses.replace(options, task_name="text")).task.labels == labels
+        build(options)
 
 
 def test_casing_and_threshold_come_from_the_folder(tmp_path):

@@ -24,10 +24,14 @@ class Echo:
 
     def run(self, encoded):
         features = encoded.features(np.arange(len(encoded)), 6)
-        return {"ids": features["input_ids"], "second": features["segment_ids"].sum(axis=1)}
+        return {
+            "ids": features["input_ids"],
+            "second": features["segment_ids"].sum(axis=1),
+        }
 
     def run_texts(self, texts):
-        return [{"text": f"{a}|{b}".encode()} for a, b in zip(texts["a"], texts["b"], strict=True)]
+        pairs = zip(texts["a"], texts["b"], strict=True)
+        return [{"text": f"{a}|{b}".encode()} for a, b in pairs]
 
 
 def test_outputs_become_plain_values():
@@ -38,8 +42,8 @@ def test_outputs_become_plain_values():
         "many": np.float32([[0.1, 2.0], [3.0, 1e-7]]),
         "strings": np.array([b"a", b""], object),
     }
-    found = {name: plain(value) for name, value in values.items()}
-    assert json.loads(json.dumps(found)) == {
+    plain_values = {name: plain(value) for name, value in values.items()}
+    assert json.loads(json.dumps(plain_values)) == {
         "label": "caf\u00e9",
         "score": 0.1,
         "count": 3,
@@ -50,17 +54,17 @@ def test_outputs_become_plain_values():
 
 def test_a_pair_is_joined_and_cut(tmp_path):
     client = TextClient(Echo(tmp_path), ["a", "b"], num_required=1)
-    pieces = [
-        toy.VOCABULARY.index(piece) for piece in ("[CLS]", "the", "cat", "[SEP]", "sat", "[SEP]")
-    ]
-    single = [
-        toy.VOCABULARY.index(piece)
-        for piece in ("[CLS]", "noon", "[SEP]", "[PAD]", "[PAD]", "[PAD]")
-    ]
-    assert client.answers([("the cat on", "sat"), ("noon",)]) == [
-        {"ids": pieces, "second": 2},
-        {"ids": single, "second": 0},
-    ]
+    pair_pieces = ["[CLS]", "the", "cat", "[SEP]", "sat", "[SEP]"]
+    single_pieces = ["[CLS]", "noon", "[SEP]", "[PAD]", "[PAD]", "[PAD]"]
+    pair, single = client.answers([("the cat on", "sat"), ("noon",)])
+    assert pair == {
+        "ids": [toy.VOCABULARY.index(piece) for piece in pair_pieces],
+        "second": 2,
+    }
+    assert single == {
+        "ids": [toy.VOCABULARY.index(piece) for piece in single_pieces],
+        "second": 0,
+    }
 
 
 def test_a_text_that_is_not_given_is_empty():
@@ -69,13 +73,32 @@ def test_a_text_that_is_not_given_is_empty():
 
 
 @pytest.mark.parametrize(
-    ("columns", "num_required", "texts", "wanted"),
+    ("columns", "num_required", "texts", "message"),
     [
-        (["a", "b"], 1, [], r"1 or 2 texts \(a, b\), 0"),
-        (["a", "b"], None, ["x"], r"2 texts \(a, b\), 1"),
-        (["a"], None, ["x", "y"], r"1 text \(a\), 2"),
+        pytest.param(
+            ["a", "b"],
+            1,
+            [],
+            r"the model takes 1 or 2 texts \(a, b\), 0 given",
+            id="no text",
+        ),
+        pytest.param(
+            ["a", "b"],
+            None,
+            ["x"],
+            r"the model takes 2 texts \(a, b\), 1 given",
+            id="half a pair",
+        ),
+        pytest.param(
+            ["a"],
+            None,
+            ["x", "y"],
+            r"the model takes 1 text \(a\), 2 given",
+            id="a pair in place of a text",
+        ),
     ],
 )
-def test_the_number_of_texts_is_checked(columns, num_required, texts, wanted):
-    with pytest.raises(InputError, match=f"the model takes {wanted} given"):
-        TextClient(Echo(), columns, num_required).check(texts)
+def test_the_number_of_texts_is_checked(columns, num_required, texts, message):
+    client = TextClient(Echo(), columns, num_required)
+    with pytest.raises(InputError, match=message):
+        client.check(texts)

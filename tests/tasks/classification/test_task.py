@@ -12,7 +12,20 @@ from official_bert.tasks.classification.label_report import report_labels
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.classification.text import TextProcessor
 
-LOGITS = np.float32([[2.0, -1.0, 0.5], [0.0, 0.0, 3.0]])
+LOGITS = np.float32(
+    [
+        [2.0, -1.0, 0.5],
+        [0.0, 0.0, 3.0],
+    ]
+)
+
+
+def assert_close(actual, expected, rtol: float = 1e-6):
+    np.testing.assert_allclose(actual, expected, rtol=rtol)
+
+
+def assert_equal(actual, expected):
+    np.testing.assert_array_equal(actual, expected)
 
 
 class FixedModel:
@@ -34,25 +47,38 @@ def labelled_set(label_ids: np.ndarray) -> EncodedExamples:
 
 
 def features(label_ids, is_real=(1, 1)) -> dict:
-    return {"label_ids": np.asarray(label_ids), "is_real_example": np.int32(is_real)}
+    return {
+        "label_ids": np.asarray(label_ids),
+        "is_real_example": np.int32(is_real),
+    }
+
+
+def text_task(labels: list[str], **settings) -> ClassificationTask:
+    """The task of a text in the first column."""
+    processor = TextProcessor("0", labels=labels, **settings)
+    return ClassificationTask(processor)
 
 
 def test_one_label():
     task = ClassificationTask(MnliProcessor())
+    model = FixedModel(LOGITS)
     batch = features(np.int32([0, 1]))
     exponents = np.exp(LOGITS)
     softmax = exponents / exponents.sum(1, keepdims=True)
-    expected = -np.log(softmax[[0, 1], [0, 1]])
-    outputs = task.outputs(FixedModel(LOGITS), batch)
-    np.testing.assert_allclose(task.losses(FixedModel(LOGITS), batch), expected, rtol=1e-6)
-    np.testing.assert_allclose(outputs["loss"], expected, rtol=1e-6)
-    np.testing.assert_allclose(outputs["probabilities"], softmax, rtol=1e-6)
-    np.testing.assert_array_equal(task.predictions({"probabilities": softmax}), [0, 2])
+    label_probabilities = softmax[[0, 1], [0, 1]]
+    losses = -np.log(label_probabilities)
+    outputs = task.outputs(model, batch)
+    assert_close(task.losses(model, batch), losses)
+    assert_close(outputs["loss"], losses)
+    assert_close(outputs["probabilities"], softmax)
+    predictions = task.predictions({"probabilities": softmax})
+    assert_equal(predictions, [0, 2])
 
 
 def test_the_weight_of_a_padding_example_is_0():
     task = ClassificationTask(MnliProcessor())
-    np.testing.assert_array_equal(task.weights(features([0, 1], is_real=(1, 0))), [1, 0])
+    batch = features([0, 1], is_real=(1, 0))
+    assert_equal(task.weights(batch), [1, 0])
 
 
 def label_metrics(task: ClassificationTask, tmp_path) -> dict[str, float]:
@@ -69,7 +95,7 @@ def label_metrics(task: ClassificationTask, tmp_path) -> dict[str, float]:
 
 def test_f1_of_two_labels_is_that_of_the_second_one(tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
-    task = ClassificationTask(TextProcessor("0", labels=["no", "yes"]))
+    task = text_task(["no", "yes"])
     metrics = label_metrics(task, tmp_path)
     assert metrics["eval_f1"] == pytest.approx(2 * 3 / (5 + 4))
     assert metrics["eval_accuracy"] == 4 / 7
@@ -79,9 +105,13 @@ def test_f1_of_two_labels_is_that_of_the_second_one(tmp_path, caplog):
 
 def test_f1_of_more_labels_is_an_average(tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
-    task = ClassificationTask(TextProcessor("0", labels=["a", "b", "c"]))
+    task = text_task(["a", "b", "c"])
     metrics = label_metrics(task, tmp_path)
-    f1_scores = [2 * 1 / (2 + 3), 2 * 3 / (5 + 4), 0.0]
+    f1_scores = [
+        2 * 1 / (2 + 3),
+        2 * 3 / (5 + 4),
+        0.0,
+    ]
     assert metrics["eval_micro_f1"] == pytest.approx(4 / 7)
     assert metrics["eval_macro_f1"] == pytest.approx(sum(f1_scores) / 3)
     assert metrics["eval_accuracy"] == 4 / 7
@@ -91,18 +121,26 @@ def test_f1_of_more_labels_is_an_average(tmp_path, caplog):
 
 def task_with_main_metric(tmp_path, labels: list[str], main_metric: str) -> ClassificationTask:
     (tmp_path / "train.tsv").write_text(f"text\tlabel\nthe cat\t{labels[0]}")
-    task = ClassificationTask(TextProcessor("text", labels=labels))
-    task.processor.metrics = ("recall",)
-    task.processor.main_metric = main_metric
-    outputs = {"probabilities": np.eye(len(labels))[[0, 1]]}
-    assert "eval_macro_f1" in task.metrics(labelled_set(np.array([0, 1])), outputs)
+    processor = TextProcessor("text", labels=labels)
+    processor.metrics = ("recall",)
+    processor.main_metric = main_metric
+    task = ClassificationTask(processor)
+    encoded = labelled_set(np.array([0, 1]))
+    probabilities = np.eye(len(labels))[[0, 1]]
+    metrics = task.metrics(encoded, {"probabilities": probabilities})
+    assert "eval_macro_f1" in metrics
     return task
 
 
 @pytest.mark.parametrize(
     ("labels", "main_metric", "alternative"),
     [
-        pytest.param(["no", "yes"], "micro_f1", "name f1$", id="micro_f1 of two labels"),
+        pytest.param(
+            ["no", "yes"],
+            "micro_f1",
+            "name f1$",
+            id="micro_f1 of two labels",
+        ),
         pytest.param(
             ["a", "b", "c"],
             "f1",
@@ -124,50 +162,53 @@ def test_a_main_metric_that_the_labels_have(tmp_path):
 
 
 def test_several_labels_at_once():
-    processor = TextProcessor("0", labels=["x", "y", "z"], is_multi_label=True)
-    task = ClassificationTask(processor)
+    task = text_task(["x", "y", "z"], is_multi_label=True)
     targets = np.int32([[1, 0, 1], [0, 0, 0]])
     probabilities = 1 / (1 + np.exp(-LOGITS))
     target_probabilities = np.where(targets, probabilities, 1 - probabilities)
-    expected = -np.log(target_probabilities).mean(1)
+    losses = -np.log(target_probabilities).mean(1)
     outputs = task.outputs(FixedModel(LOGITS), features(targets))
-    np.testing.assert_allclose(outputs["loss"], expected, rtol=1e-5)
-    np.testing.assert_allclose(outputs["probabilities"], probabilities, rtol=1e-6)
+    assert_close(outputs["loss"], losses, rtol=1e-5)
+    assert_close(outputs["probabilities"], probabilities)
     predictions = task.predictions({"probabilities": probabilities})
-    np.testing.assert_array_equal(predictions, [[1, 0, 1], [0, 0, 1]])
+    assert_equal(predictions, [[1, 0, 1], [0, 0, 1]])
 
 
 def test_a_score(tmp_path):
     task = ClassificationTask(StsbProcessor())
     logits = np.float32([[2.5], [-1.0]])
-    outputs = task.outputs(FixedModel(logits), features(np.float32([2.0, 1.0])))
-    np.testing.assert_allclose(outputs["loss"], [0.25, 4.0], rtol=1e-6)
-    np.testing.assert_array_equal(outputs["score"], [2.5, -1.0])
+    batch = features(np.float32([2.0, 1.0]))
+    outputs = task.outputs(FixedModel(logits), batch)
+    assert_close(outputs["loss"], [0.25, 4.0])
+    assert_equal(outputs["score"], [2.5, -1.0])
     task.write_predictions(str(tmp_path), None, {"score": logits[:, 0]})
     assert (tmp_path / "test_results.tsv").read_text() == "2.5\n-1.0\n"
     assert task.main_metric == "eval_spearman"
 
 
 def constant_losses(processor, targets: np.ndarray, **arguments) -> np.ndarray | None:
-    objective = ClassificationTask(processor, **arguments).objective(None)
+    task = ClassificationTask(processor, **arguments)
+    objective = task.objective(None)
     return objective.constant_losses(labelled_set(targets))
 
 
 def test_losses_of_the_best_constant_label():
     losses = constant_losses(ColaProcessor(), np.int32([1, 0, 1, 1]))
-    np.testing.assert_allclose(losses, -np.log([0.75, 0.25, 0.75, 0.75]))
+    assert_close(losses, -np.log([0.75, 0.25, 0.75, 0.75]), rtol=1e-7)
 
 
 def test_losses_of_the_best_constant_score():
     losses = constant_losses(StsbProcessor(), np.float32([1.0, 2.0, 6.0]))
-    np.testing.assert_allclose(losses, [4.0, 1.0, 9.0])
+    assert_close(losses, [4.0, 1.0, 9.0], rtol=1e-7)
 
 
 def test_losses_of_the_best_constant_probabilities_of_several_labels():
     processor = TextProcessor("0", labels=["x", "y"], is_multi_label=True)
-    losses = constant_losses(processor, np.int32([[1, 0], [0, 0], [0, 0], [0, 0]]))
+    targets = np.int32([[1, 0], [0, 0], [0, 0], [0, 0]])
+    losses = constant_losses(processor, targets)
     # No example has the second label, whose loss is 0.
-    np.testing.assert_allclose(losses, -np.log([0.25, 0.75, 0.75, 0.75]) / 2)
+    first_label_losses = -np.log([0.25, 0.75, 0.75, 0.75])
+    assert_close(losses, first_label_losses / 2, rtol=1e-7)
 
 
 def test_the_best_constant_output_of_weighted_labels_is_unknown():
@@ -177,10 +218,10 @@ def test_the_best_constant_output_of_weighted_labels_is_unknown():
 
 def test_class_weights(tmp_path, caplog):
     task = ClassificationTask(ColaProcessor(), class_weights=[1.0, 3.5])
-    weights = task.weights(features(np.int32([1, 0])))
-    np.testing.assert_array_equal(weights, [3.5, 1.0])
-    weights = task.weights(features(np.int32([1, 1]), is_real=(0, 1)))
-    np.testing.assert_array_equal(weights, [0.0, 3.5])
+    batch = features(np.int32([1, 0]))
+    assert_equal(task.weights(batch), [3.5, 1.0])
+    batch = features(np.int32([1, 1]), is_real=(0, 1))
+    assert_equal(task.weights(batch), [0.0, 3.5])
     (tmp_path / "train.tsv").write_text("s\t1\t*\tthe cat\n")
     caplog.set_level("INFO", logger="absl")
     task.read(DataFiles(str(tmp_path)), "train")

@@ -27,8 +27,28 @@ from tests.shared import in_test_long
 
 LENGTH = 16
 STRIDE = 5
-SETTINGS = {"long_texts": "windows", "doc_stride": STRIDE, "max_seq_length": LENGTH}
+SETTINGS = {
+    "long_texts": "windows",
+    "doc_stride": STRIDE,
+    "max_seq_length": LENGTH,
+}
+ALL_STEPS = {
+    "do_train": True,
+    "do_eval": True,
+    "do_predict": True,
+}
 LABELS = "abc"
+
+
+def refusal(message: str):
+    """Expects an error of the user whose text matches."""
+    return pytest.raises(InputError, match=message)
+
+
+def encode_in_windows(examples, tokenizer):
+    """The examples in windows of 5 pieces that begin at every second one."""
+    long_texts = LongTexts(2, "mean")
+    return encode_examples(examples, ["yes", "no"], 5, tokenizer, long_texts=long_texts)
 
 
 def test_windows_share_the_label_and_the_weight_of_their_text(tokenizer):
@@ -39,10 +59,10 @@ def test_windows_share_the_label_and_the_weight_of_their_text(tokenizer):
         PaddingInputExample(),
         InputExample("c", "rain", "", "no"),
     ]
-    long_texts = LongTexts(2, "mean")
-    encoded = encode_examples(examples, ["yes", "no"], 5, tokenizer, long_texts=long_texts)
+    encoded = encode_in_windows(examples, tokenizer)
     batch = encoded.features(np.arange(6), 5)
-    pieces = [" ".join(tokenizer.convert_ids_to_tokens(row)) for row in batch["input_ids"].tolist()]
+    rows = batch["input_ids"].tolist()
+    pieces = [" ".join(tokenizer.convert_ids_to_tokens(row)) for row in rows]
     assert pieces == [
         "[CLS] the cat sat [SEP]",
         "[CLS] sat on the [SEP]",
@@ -53,37 +73,44 @@ def test_windows_share_the_label_and_the_weight_of_their_text(tokenizer):
     ]
     assert batch["label_ids"].tolist() == [0, 0, 0, 1, 0, 1]
     assert batch["is_real_example"].tolist() == [1, 1, 1, 1, 0, 1]
-    np.testing.assert_array_equal(batch["example_weight"], np.float32([1 / 3] * 3 + [1.0] * 3))
+    weights = np.float32([1 / 3] * 3 + [1.0] * 3)
+    np.testing.assert_array_equal(batch["example_weight"], weights)
     assert encoded.counts == {"window ": 6, "text ": 4}
 
 
 def test_pairs_have_no_windows(tokenizer):
-    pair = [InputExample("dev-3", "rain", "the cat", "no")]
-    long_texts = LongTexts(2, "mean")
-    with pytest.raises(
-        InputError, match=r"^--long_texts=windows: is for single texts, and example dev-3 is a pair"
-    ):
-        encode_examples(pair, ["yes", "no"], 5, tokenizer, long_texts=long_texts)
+    pair = InputExample("dev-3", "rain", "the cat", "no")
+    message = r"^--long_texts=windows: is for single texts, and example dev-3 is a pair"
+    with refusal(message):
+        encode_in_windows([pair], tokenizer)
 
 
 def pool(pooling: str, rows: np.ndarray) -> np.ndarray:
     """Pools the values of one text's windows, [windows, ...]."""
     if pooling == "first":
         return rows[0]
-    return {"mean": np.mean, "max": np.max}[pooling](rows, axis=0)
+    if pooling == "max":
+        return rows.max(axis=0)
+    return rows.mean(axis=0)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "first"])
 def test_pooling_in_numpy_and_in_the_graph(pooling):
-    values = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
-    counts = np.array([1, 3, 2])
-    texts = np.int32([0, 1, 1, 1, 2, 2])
-    expected = [pool(pooling, rows) for rows in (values[:1], values[1:4], values[4:])]
+    draws = np.random.default_rng(1)
+    values = draws.normal(size=(6, 3)).astype(np.float32)
+    num_windows = np.array([1, 3, 2])
+    text_numbers = np.int32([0, 1, 1, 1, 2, 2])
+    expected = [
+        pool(pooling, values[:1]),
+        pool(pooling, values[1:4]),
+        pool(pooling, values[4:]),
+    ]
     long_texts = LongTexts(2, pooling)
-    pooled = long_texts.pool(values, counts)
+    pooled = long_texts.pool(values, num_windows)
     np.testing.assert_allclose(pooled, expected, rtol=1e-6)
     np.testing.assert_array_equal(pooled[0], values[0])
-    np.testing.assert_allclose(long_texts.pool_in_graph(values, texts), expected, rtol=1e-6)
+    pooled_in_graph = long_texts.pool_in_graph(values, text_numbers)
+    np.testing.assert_allclose(pooled_in_graph, expected, rtol=1e-6)
 
 
 @pytest.fixture(autouse=True)
@@ -97,15 +124,19 @@ def pool_single_windows(folder, texts: list[str], pooling: str) -> np.ndarray:
     outputs].
     """
     model = serving_model.CheckpointModel(str(folder), 3)
-    vocab = model.tokenizer.vocab
+    tokenizer = model.tokenizer
+    cls_id = tokenizer.vocab["[CLS]"]
+    sep_id = tokenizer.vocab["[SEP]"]
+    window_size = LENGTH - 2
     pooled = []
     for text in texts:
-        ids = model.tokenizer.encode(text)
-        starts = range(0, max(1, len(ids) - (LENGTH - 2) + STRIDE), STRIDE)
+        ids = tokenizer.encode(text)
+        end = max(1, len(ids) - window_size + STRIDE)
         rows = []
-        for start in starts:
-            window = [vocab["[CLS]"], *ids[start : start + LENGTH - 2], vocab["[SEP]"]]
-            outputs = model("serving_ids", {"input_ids": np.int32([window])})
+        for start in range(0, end, STRIDE):
+            window = ids[start : start + window_size]
+            batch = np.int32([[cls_id, *window, sep_id]])
+            outputs = model("serving_ids", {"input_ids": batch})
             logits = outputs.get("logits", outputs.get("score"))
             rows.append(np.atleast_1d(logits[0]))
         pooled.append(pool(pooling, np.array(rows)))
@@ -122,17 +153,24 @@ def probabilities(logits: np.ndarray, family: str) -> np.ndarray:
 def expected_losses(logits: np.ndarray, labels: list[str], family: str) -> np.ndarray:
     """The losses of pooled logits or scores, float[n], for the labels as they are in the file."""
     if family == "regression":
-        return (logits[:, 0] - np.array(labels, float)) ** 2
-    targets = np.array([[name in label.split(",") for name in LABELS] for label in labels])
+        scores = np.array(labels, float)
+        return (logits[:, 0] - scores) ** 2
+    rows = []
+    for label in labels:
+        names = label.split(",")
+        rows.append([name in names for name in LABELS])
+    targets = np.array(rows)
     chances = probabilities(logits, family)
-    losses = -np.log(np.where(targets, chances, 1 - chances))
+    target_chances = np.where(targets, chances, 1 - chances)
+    losses = -np.log(target_chances)
     return losses.mean(-1) if family == "multi-label" else losses[targets]
 
 
 def expected_answer(row: np.ndarray, family: str) -> str | list[str]:
     """The label or the labels for probabilities, float[labels]."""
     if family == "multi-label":
-        return [label for label, chance in zip(LABELS, row, strict=True) if chance > 0.5]
+        chances = zip(LABELS, row, strict=True)
+        return [label for label, chance in chances if chance > 0.5]
     return LABELS[row.argmax()]
 
 
@@ -152,12 +190,11 @@ def check_answers(folder, texts: list[str], expected: np.ndarray, family: str):
     np.testing.assert_allclose(values, expected, atol=1e-5)
     if family == "classification":
         predictor = Predictor(folder, batch_size=3, abstain_below=0.4)
-        labels = [answer["label"] for answer in predictor(texts)]
-        assert labels == [LABELS[row.argmax()] if row.max() >= 0.4 else None for row in expected]
-    with pytest.raises(
-        InputError,
-        match=r"^pooling='none': .*, a model of tsv, has no such setting; leave it out",
-    ):
+        for answer, row in zip(predictor(texts), expected, strict=True):
+            label = LABELS[row.argmax()]
+            assert answer["label"] == (label if row.max() >= 0.4 else None)
+    message = r"^pooling='none': .*, a model of tsv, has no such setting; leave it out"
+    with refusal(message):
         Predictor(folder, batch_size=3, pooling="none")
 
 
@@ -167,60 +204,82 @@ def load_results(folder) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("family", "pooling"),
-    [("classification", "mean"), *in_test_long(("regression", "max"), ("multi-label", "first"))],
+    [
+        pytest.param("classification", "mean", id="the mean of one label's logits"),
+        *in_test_long(("regression", "max"), ("multi-label", "first")),
+    ],
 )
 def test_evaluations_predictions_and_exports_pool_alike(tmp_path, family, pooling):
-    options = dataclasses.replace(
-        fine_tuning_runs.prepared(tmp_path, family), **SETTINGS, pooling=pooling
-    )
+    options = fine_tuning_runs.prepared(tmp_path, family)
+    options = dataclasses.replace(options, **SETTINGS, pooling=pooling)
     trained = tmp_path / "trained"
-    fine_tuning_runs.run(family, options, trained, do_train=True, do_eval=True, do_predict=True)
-    dev_rows = read_rows(tmp_path / "dev.tsv")
+    fine_tuning_runs.run(family, options, trained, **ALL_STEPS)
+    dev_texts, dev_labels = zip(*read_rows(tmp_path / "dev.tsv"), strict=True)
     test_texts = [row[0] for row in read_rows(tmp_path / "test.tsv")]
     test_logits = pool_single_windows(trained, test_texts, pooling)
     expected = test_logits if family == "regression" else probabilities(test_logits, family)
     np.testing.assert_allclose(load_results(trained), expected, atol=1e-5)
 
     export_dir = tmp_path / "text"
-    serving_model.export(
-        ExportOptions(model=str(trained), export_dir=str(export_dir), export_text=True)
+    export_options = ExportOptions(
+        model=str(trained),
+        export_dir=str(export_dir),
+        export_text=True,
     )
+    serving_model.export(export_options)
     check_answers(trained, test_texts, expected, family)
     check_answers(export_dir, test_texts, expected, family)
 
-    dev_logits = pool_single_windows(trained, [row[0] for row in dev_rows], pooling)
-    losses = expected_losses(dev_logits, [row[1] for row in dev_rows], family)
-    assert figures(trained)["eval_loss"] == pytest.approx(losses.mean(), rel=1e-4)
+    dev_logits = pool_single_windows(trained, dev_texts, pooling)
+    losses = expected_losses(dev_logits, dev_labels, family)
+    mean_loss = pytest.approx(losses.mean(), rel=1e-4)
+    assert figures(trained)["eval_loss"] == mean_loss
     records = read_examples(str(trained / "train.tf_record"))
     weights = [record["example_weight"][0] for _, record in records]
     assert len(weights) > 20
     assert sum(weights) == pytest.approx(20)  # There are 20 texts.
     recorded = json.loads((trained / "task.json").read_text())["settings"]
-    assert recorded.items() >= (SETTINGS | {"pooling": pooling, "num_texts": 1}).items()
+    expected_settings = SETTINGS | {"pooling": pooling, "num_texts": 1}
+    assert recorded.items() >= expected_settings.items()
 
     # A run without the flags reads them from the record of the model.
     options = dataclasses.replace(
-        options, long_texts=None, doc_stride=None, pooling=None, max_seq_length=None
+        options,
+        long_texts=None,
+        doc_stride=None,
+        pooling=None,
+        max_seq_length=None,
     )
     again = tmp_path / "again"
-    changes = {"init_checkpoint": str(trained), "do_predict": True, "predict_batch_size": 3}
-    fine_tuning_runs.run(family, options, again, **changes)
+    fine_tuning_runs.run(
+        family,
+        options,
+        again,
+        init_checkpoint=str(trained),
+        do_predict=True,
+        predict_batch_size=3,
+    )
     np.testing.assert_allclose(load_results(again), expected, atol=1e-5)
 
 
 def read_rows(path) -> list[list[str]]:
     """The fields of the rows below the header of a TSV file."""
-    return [line.split("\t") for line in path.read_text().splitlines()[1:]]
+    lines = path.read_text().splitlines()
+    return [line.split("\t") for line in lines[1:]]
 
 
 def test_short_texts_have_the_same_results_in_windows(tmp_path_factory, tmp_path):
     truncated = fine_tuning_runs.shared_run(tmp_path_factory, "classification", do_eval=True)
-    steps = {"do_train": True, "do_eval": True, "do_predict": True}
     fine_tuning_runs.run(
-        "classification", truncated.options, tmp_path, long_texts="windows", **steps
+        "classification",
+        truncated.options,
+        tmp_path,
+        long_texts="windows",
+        **ALL_STEPS,
     )
     for name in ("eval_results.txt", "test_results.tsv"):
-        assert (tmp_path / name).read_bytes() == (truncated.output_dir / name).read_bytes()
+        expected = (truncated.output_dir / name).read_bytes()
+        assert (tmp_path / name).read_bytes() == expected
 
 
 @pytest.mark.parametrize(
@@ -232,9 +291,8 @@ def test_short_texts_have_the_same_results_in_windows(tmp_path_factory, tmp_path
     ],
 )
 def test_a_record_that_no_training_wrote_is_rejected(setting):
-    settings = ClassificationSettings.from_values(SETTINGS | {"pooling": "mean"} | setting)
-    with pytest.raises(
-        InputError,
-        match=r"^--long_texts=.*, --doc_stride=.*, --pooling=.*: give windows, a positive",
-    ):
+    values = SETTINGS | {"pooling": "mean"} | setting
+    settings = ClassificationSettings.from_values(values)
+    message = r"^--long_texts=.*, --doc_stride=.*, --pooling=.*: give windows, a positive"
+    with refusal(message):
         LongTexts.from_settings(settings)

@@ -30,25 +30,46 @@ def in_one_window(start_logits, end_logits, n_best_size=20):
     """n-best lists and null odds of a question whose document "a b" stands at positions 1 and 2
     of its window.
     """
-    feature = InputFeatures(
-        0, 0, 0, ["[CLS]", "a", "b", "[SEP]"], {1: 0, 2: 1}, {1: True, 2: True}, None, None, None
+    example = SquadExample("q", "?", ["a", "b"])
+    window = make_window(
+        0,
+        ["[CLS]", "a", "b", "[SEP]"],
+        token_to_orig_map={1: 0, 2: 1},
+        token_is_max_context={1: True, 2: True},
     )
+    result = RawResult(0, start_logits, end_logits)
     rules = SquadRules(n_best_size=n_best_size, version_2_with_negative=True)
-    return extract_candidates(
-        [SquadExample("q", "?", ["a", "b"])],
-        [feature],
-        [RawResult(0, start_logits, end_logits)],
-        rules,
+    return extract_candidates([example], [window], [result], rules)
+
+
+def make_window(number: int, tokens, token_to_orig_map, token_is_max_context) -> InputFeatures:
+    """A window of the only question, of which the ids do not matter."""
+    return InputFeatures(
+        unique_id=number,
+        example_index=0,
+        doc_span_index=number,
+        tokens=tokens,
+        token_to_orig_map=token_to_orig_map,
+        token_is_max_context=token_is_max_context,
+        input_ids=None,
+        input_mask=None,
+        segment_ids=None,
     )
+
+
+def fed_results(windows, max_seq_length: int) -> list[RawResult]:
+    """The logits that the original was fed."""
+    start_logits, end_logits = fed_logits(len(windows), max_seq_length)
+    results = []
+    for window, start, end in zip(windows, start_logits, end_logits, strict=True):
+        results.append(RawResult(window.unique_id, start, end))
+    return results
 
 
 @pytest.mark.parametrize("name", ["squad_v1", "squad_v2", "squad_v1cased"])
 def test_recorded_files_of_the_original_byte_for_byte(tmp_path, name):
     settings, examples, features = recorded(name)
-    fed = zip(*fed_logits(len(features), settings["max_seq_length"]), strict=True)
-    results = [
-        RawResult(feature.unique_id, *logits) for feature, logits in zip(features, fed, strict=True)
-    ]
+    results = fed_results(features, settings["max_seq_length"])
     names = ["predictions.json", "nbest_predictions.json", "null_odds.json"]
     num_recorded = 3 if name == "squad_v2" else 2
     write_predictions(
@@ -68,10 +89,7 @@ def test_recorded_files_of_the_original_byte_for_byte(tmp_path, name):
 
 def test_null_odds_without_a_file_are_refused_after_the_answers_as_in_the_original(tmp_path):
     settings, examples, features = recorded("squad_v2")
-    start_logits, end_logits = fed_logits(len(features), settings["max_seq_length"])
-    results = []
-    for index, feature in enumerate(features):
-        results.append(RawResult(feature.unique_id, start_logits[index], end_logits[index]))
+    results = fed_results(features, settings["max_seq_length"])
     with pytest.raises(TypeError, match=r"output_null_log_odds_file: is None, .*; give a path"):
         write_predictions(
             examples,
@@ -105,23 +123,32 @@ def test_a_list_of_one_has_the_best_span_beside_no_answer():
     assert choose_answers(*candidates, null_score_diff_threshold=12.0) == {"q": ""}
 
 
-@pytest.mark.parametrize(("version_2", "text"), [(False, "empty"), (True, "")])
+@pytest.mark.parametrize(
+    ("version_2", "text"),
+    [
+        pytest.param(False, "empty", id="SQuAD 1.1"),
+        pytest.param(True, "", id="SQuAD 2.0"),
+    ],
+)
 def test_an_empty_document_is_answered(version_2, text):
-    candidates = extract_candidates(
-        [SquadExample("q", "?", [])], [], [], SquadRules(version_2_with_negative=version_2)
-    )
-    assert candidates.nbest == {
-        "q": [{"text": text, "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}]
+    example = SquadExample("q", "?", [])
+    rules = SquadRules(version_2_with_negative=version_2)
+    candidates = extract_candidates([example], [], [], rules)
+    entry = {
+        "text": text,
+        "probability": 1.0,
+        "start_logit": 0.0,
+        "end_logit": 0.0,
     }
+    assert candidates.nbest == {"q": [entry]}
     assert candidates.null_odds == ({"q": CERTAINLY_NO_ANSWER} if version_2 else {})
     assert CERTAINLY_NO_ANSWER == 1000000.0
     assert choose_answers(*candidates) == {"q": text}
 
 
 def test_logits_that_are_no_numbers_are_refused():
-    with pytest.raises(
-        InputError, match="question q: the model gives logits that are no finite numbers"
-    ):
+    message = "question q: the model gives logits that are no finite numbers"
+    with pytest.raises(InputError, match=message):
         in_one_window([0, math.nan, 0, 0], [0] * 4)
 
 
@@ -131,26 +158,19 @@ def questions(draw):
     scores are equal.
     """
     logits = st.lists(st.integers(0, 2), min_size=12, max_size=12)
-    words = draw(st.lists(st.sampled_from(["Ab", "c,", "Éd", "(e)"]), min_size=8, max_size=8))
     pieces = {"Ab": "ab", "c,": "c", "Éd": "ed", "(e)": "e"}
+    words = draw(st.lists(st.sampled_from(list(pieces)), min_size=8, max_size=8))
     windows = []
     for number in range(draw(st.integers(1, 3))):
         length = draw(st.integers(1, 6))
-        tokens = [
-            "[CLS]",
-            "?",
-            "[SEP]",
-            *(pieces[words[number + i]] for i in range(length)),
-            "[SEP]",
-        ]
+        document = [pieces[word] for word in words[number : number + length]]
+        tokens = ["[CLS]", "?", "[SEP]", *document, "[SEP]"]
         words_of = PositionMap(3, np.arange(number, number + length))
         is_max = draw(st.lists(st.booleans(), min_size=length, max_size=length))
         if draw(st.booleans()):  # users' own windows have dictionaries
             words_of = dict(words_of)
-        feature = InputFeatures(
-            number, 0, number, tokens, words_of, PositionMap(3, np.array(is_max)), None, None, None
-        )
-        windows.append((feature, draw(logits), draw(logits)))
+        window = make_window(number, tokens, words_of, PositionMap(3, np.array(is_max)))
+        windows.append((window, draw(logits), draw(logits)))
     return words, windows
 
 
@@ -170,14 +190,16 @@ def test_lists_are_those_of_the_plain_rules(question, n_best_size, max_answer_le
         max_answer_length=max_answer_length,
         version_2_with_negative=version_2,
     )
-    candidates = extract_candidates(
-        [SquadExample("q", "?", words)], [window[0] for window in windows], results, rules
-    )
-    assert [tuple(entry.values()) for entry in candidates.nbest["q"]] == expected
-    if version_2 and any(text for text, *_ in expected):
-        best = next(entry for entry in expected if entry[0])
+    example = SquadExample("q", "?", words)
+    features = [feature for feature, _, _ in windows]
+    candidates = extract_candidates([example], features, results, rules)
+    entries = [tuple(entry.values()) for entry in candidates.nbest["q"]]
+    assert entries == expected
+    answers = [entry for entry in expected if entry[0]]
+    if version_2 and answers:
+        _, _, best_start, best_end = answers[0]
         lowest = min(start[0] + end[0] for _, start, end in windows)
-        assert candidates.null_odds["q"] == lowest - best[2] - best[3]
+        assert candidates.null_odds["q"] == lowest - best_start - best_end
 
 
 @pytest.mark.parametrize(
@@ -201,10 +223,25 @@ def test_casing_and_accents_are_those_of_the_tokenizer():
 @pytest.mark.parametrize(
     ("pred_text", "orig_text", "message"),
     [
-        ("x", "Steve", "'x' does not occur in the words 'Steve'"),
+        pytest.param(
+            "x",
+            "Steve",
+            "'x' does not occur in the words 'Steve'",
+            id="an absent text",
+        ),
         # Lower-casing takes the syllable apart: three characters for one.
-        ("(", "(한)", "Normalization changed the number of characters"),
-        ("", "Steve", "'' begins or ends between two words of"),
+        pytest.param(
+            "(",
+            "(한)",
+            "Normalization changed the number of characters",
+            id="a syllable",
+        ),
+        pytest.param(
+            "",
+            "Steve",
+            "'' begins or ends between two words of",
+            id="an empty text",
+        ),
     ],
 )
 def test_what_cannot_be_cut_is_logged_when_asked_for(caplog, pred_text, orig_text, message):
@@ -227,19 +264,30 @@ def test_cuts_are_those_of_the_plain_rule(orig_text, data, do_lower_case):
 
 
 def test_logits_of_another_run_are_refused(tmp_path):
-    path, made_from = (
-        str(tmp_path / "logits.npz"),
-        {"file": "abc", "strip_accents": None, "max_seq_length": 3},
-    )
-    write_logits(path, [], made_from)
+    path = str(tmp_path / "logits.npz")
+    source = {
+        "file": "abc",
+        "strip_accents": None,
+        "max_seq_length": 3,
+    }
+    write_logits(path, [], source)
+    other_source = source | {"file": "abd", "max_seq_length": 4}
     with pytest.raises(InputError, match="logits are of another file and another max_seq_length;"):
-        read_logits(path, made_from | {"file": "abd", "max_seq_length": 4})
+        read_logits(path, other_source)
 
 
 def test_logits_are_averaged_window_by_window():
-    first = [RawResult(7, [0.0, 1.0], [2.0, 3.0]), RawResult(5, [4.0, 4.0], [0.0, 0.0])]
-    second = [RawResult(number, np.float32([2, 2]), np.float32([0, 0])) for number in (7, 5)]
+    first = [
+        RawResult(7, [0.0, 1.0], [2.0, 3.0]),
+        RawResult(5, [4.0, 4.0], [0.0, 0.0]),
+    ]
+    second = [
+        RawResult(7, np.float32([2, 2]), np.float32([0, 0])),
+        RawResult(5, np.float32([2, 2]), np.float32([0, 0])),
+    ]
     averaged = average_results([first, second])
     assert [result.unique_id for result in averaged] == [7, 5]
-    logits = [logits for result in averaged for logits in result[1:]]
-    np.testing.assert_array_equal(logits, [[1.0, 1.5], [1.0, 1.5], [3.0, 3.0], [0.0, 0.0]])
+    start_logits = [result.start_logits for result in averaged]
+    np.testing.assert_array_equal(start_logits, [[1.0, 1.5], [3.0, 3.0]])
+    end_logits = [result.end_logits for result in averaged]
+    np.testing.assert_array_equal(end_logits, [[1.0, 1.5], [0.0, 0.0]])

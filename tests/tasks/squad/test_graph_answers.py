@@ -5,6 +5,7 @@ import json
 import pathlib
 import random
 import shutil
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -25,74 +26,131 @@ from tests.tasks.squad import agreement
 LENGTH, STRIDE, QUERY = 20, 5, 6
 LENGTHS = {"max_seq_length": LENGTH, "doc_stride": STRIDE, "max_query_length": QUERY}
 # Of pieces that the vocabulary has, so that run_squad.py cuts answers as the graph does.
-WORDS = ("the", "Cat", "sunny", "football", "board.", ".day.", "wave", "The.mat..", "c\u00e1t")
+WORDS = (
+    "the",
+    "Cat",
+    "sunny",
+    "football",
+    "board.",
+    ".day.",
+    "wave",
+    "The.mat..",
+    "c\u00e1t",
+)
 
 
 def hashed(num_values):
     """Logits of starts and ends that depend on token and position; with few values, many are
     equal.
     """
-    return lambda ids, at: ((ids * 31 + at * 17) % num_values, (ids * at + at * 29) % num_values)
+
+    def compute_logits(ids, positions):
+        start_hashes = ids * 31 + positions * 17
+        end_hashes = ids * positions + positions * 29
+        return start_hashes % num_values, end_hashes % num_values
+
+    return compute_logits
 
 
 def peaks(first, last):
     """Logits for which the best span is between two positions."""
-    return lambda ids, at: (ids * 0 - abs(at - first), ids * 0 - abs(at - last))
+
+    def compute_logits(ids, positions):
+        zeros = ids * 0
+        return zeros - abs(positions - first), zeros - abs(positions - last)
+
+    return compute_logits
 
 
 @pytest.fixture(scope="module")
 def reader(tokenizer, tmp_path_factory):
-    return TextReader(
-        TextTokenizer(tokenizer, str(tmp_path_factory.mktemp("asset"))), tokenizer.vocab, LENGTH
-    )
+    asset_dir = tmp_path_factory.mktemp("asset")
+    text_tokenizer = TextTokenizer(tokenizer, str(asset_dir))
+    return TextReader(text_tokenizer, tokenizer.vocab, LENGTH)
 
 
 def requests(count, seed):
     """Questions and contexts: some empty, some of one window, some of many."""
     rng = random.Random(seed)
-    pairs = [("", ""), ("the cat", "  "), ("", "the"), ("the", "\u200d \u200d")]
+    pairs = [
+        ("", ""),
+        ("the cat", "  "),
+        ("", "the"),
+        ("the", "\u200d \u200d"),
+    ]
     for _ in range(count):
-        question, context = (
-            rng.choices(WORDS, k=rng.randrange(most)) for most in (9, rng.choice([3, 12, 90]))
-        )
+        context_limit = rng.choice([3, 12, 90])
+        question = rng.choices(WORDS, k=rng.randrange(9))
+        context = rng.choices(WORDS, k=rng.randrange(context_limit))
         pairs.append((" ".join(question), " ".join(context)))
     return pairs
 
 
-def graph_answers(reader, pairs, rules, logits_of):
-    def logits(features):
+def graph_answers(reader, pairs, rules, compute_logits):
+    """The outputs of the graph for questions and contexts."""
+
+    def run_encoder(features):
         ids = features["input_ids"]
-        found = logits_of(ids, tf.range(tf.shape(ids)[1]))
-        return tf.cast(tf.stack(found, axis=-1), tf.float32)
+        positions = tf.range(tf.shape(ids)[1])
+        logits = compute_logits(ids, positions)
+        return tf.cast(tf.stack(logits, axis=-1), tf.float32)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False)
+    texts = tf.TensorSpec([None], tf.string)
+
+    @tf.function(input_signature=[texts, texts], autograph=False)
     def answer(questions, contexts):
-        return answer_questions(logits, questions, contexts, reader, rules)
+        return answer_questions(run_encoder, questions, contexts, reader, rules)
 
-    found = answer(*([text.encode() for text in column] for column in zip(*pairs, strict=True)))
-    return {name: value.numpy() for name, value in found.items()}
+    questions = [question.encode() for question, _ in pairs]
+    contexts = [context.encode() for _, context in pairs]
+    outputs = answer(questions, contexts)
+    return {name: value.numpy() for name, value in outputs.items()}
 
 
-def script_windows(tokenizer, pairs, rules, logits_of):
+def script_windows(tokenizer, pairs, rules, compute_logits):
     """The questions, their windows and the logits of those."""
     examples = agreement.examples_of(pairs)
     windows = list(make_windows(examples, tokenizer, rules, is_training=False))
     results = []
     for window in windows:
-        found = logits_of(np.asarray(window.input_ids), np.arange(LENGTH))
-        found = [logits.astype(np.float32) for logits in found]
-        if rules.length_aware_batches:
-            found = [np.where(window.input_mask, logits, NO_POSITION) for logits in found]
-        results.append(RawResult(window.unique_id, *found))
+        ids = np.asarray(window.input_ids)
+        window_logits = []
+        for logits in compute_logits(ids, np.arange(LENGTH)):
+            logits = logits.astype(np.float32)
+            if rules.length_aware_batches:
+                logits = np.where(window.input_mask, logits, NO_POSITION)
+            window_logits.append(logits)
+        results.append(RawResult(window.unique_id, *window_logits))
     return examples, windows, results
 
 
 @pytest.mark.parametrize(
     ("version_2", "n_best_size", "max_answer_length", "ranks_padding", "num_values"),
     [
-        (False, 4, 3, True, 7),
-        (True, 40, 30, False, 7),
-        (True, 1, 8, True, 11),
+        pytest.param(
+            False,
+            4,
+            3,
+            True,
+            7,
+            id="a short list of short answers",
+        ),
+        pytest.param(
+            True,
+            40,
+            30,
+            False,
+            7,
+            id="a long list of long answers or none",
+        ),
+        pytest.param(
+            True,
+            1,
+            8,
+            True,
+            11,
+            id="a list of one",
+        ),
         *in_test_long((False, 40, 1, True, 1009), (True, 20, 30, True, 1009)),
     ],
 )
@@ -107,42 +165,43 @@ def test_answers_are_those_of_run_squad(
         length_aware_batches=not ranks_padding,
     )
     pairs = requests(60, num_values)
-    examples, windows, results = script_windows(tokenizer, pairs, rules, hashed(num_values))
+    compute_logits = hashed(num_values)
+    examples, windows, results = script_windows(tokenizer, pairs, rules, compute_logits)
     candidates = extract_candidates(examples, windows, results, rules)
     if version_2:
         odds = sorted(candidates.null_odds.values())
         # Odds at the threshold are an answer.
-        rules = dataclasses.replace(rules, null_score_diff_threshold=odds[len(odds) // 2])
-    found = graph_answers(reader, pairs, rules, hashed(num_values))
+        threshold = odds[len(odds) // 2]
+        rules = dataclasses.replace(rules, null_score_diff_threshold=threshold)
+    outputs = graph_answers(reader, pairs, rules, compute_logits)
     answers = choose_answers(*candidates, rules.null_score_diff_threshold)
     num_cut = 0
     for number, (_, context) in enumerate(pairs):
         name = str(number)
-        answer = found["answer"][number].decode()
-        assert answer == answers[name]
+        output = {key: values[number] for key, values in outputs.items()}
+        text = output["answer"].decode()
+        assert text == answers[name]
         if version_2:
-            assert found["null_odds"][number] == np.float32(candidates.null_odds[name])
-        (entry,) = (entry for entry in candidates.nbest[name] if entry["text"] == answer)
-        assert found["score"][number] == entry["start_logit"] + entry["end_logit"]
-        start, end, *span = (
-            found[key][number] for key in ("start", "end", "start_piece", "end_piece")
-        )
-        if answer in ("", "empty"):
-            assert (start, end, *span) == (-1, -1, -1, -1)
+            assert output["null_odds"] == np.float32(candidates.null_odds[name])
+        (entry,) = (entry for entry in candidates.nbest[name] if entry["text"] == text)
+        assert output["score"] == entry["start_logit"] + entry["end_logit"]
+        start = output["start"]
+        end = output["end"]
+        span = (output["start_piece"], output["end_piece"])
+        if text in ("", "empty"):
+            assert (start, end) == (-1, -1)
+            assert span == (-1, -1)
             continue
         num_cut += 1
-        assert context[start:end] == answer
-        own = [
-            (window, *result[1:])
-            for window, result in zip(windows, results, strict=True)
-            if window.example_index == number
-        ]
-        found_by_rules = (
-            plain_squad.spans(own, size, max_answer_length) for size in (n_best_size, LENGTH)
-        )
-        # Of all positions if those of a list of one have none.
-        best, *_ = next(filter(None, found_by_rules))
-        assert tuple(span) == plain_squad.pieces_of(best, own, LENGTH, STRIDE)
+        assert context[start:end] == text
+        question_windows = []
+        for window, result in zip(windows, results, strict=True):
+            if window.example_index == number:
+                question_windows.append((window, *result[1:]))
+        spans = plain_squad.spans(question_windows, n_best_size, max_answer_length)
+        if not spans:  # those of all positions
+            spans = plain_squad.spans(question_windows, LENGTH, max_answer_length)
+        assert span == plain_squad.pieces_of(spans[0], question_windows, LENGTH, STRIDE)
     assert 5 < num_cut < len(pairs)
 
 
@@ -151,22 +210,35 @@ def test_the_lowest_null_score_of_the_windows_decides(tokenizer, reader):
 
     def compute_logits(ids, positions):
         """The span "cat" scores 6. The null score is -4 with "noon", 10 with "rain", else 16."""
-        has_noon, has_rain = (ids == noon_id).any(axis=-1), (ids == rain_id).any(axis=-1)
-        null_logits = np.where(has_noon, -2.0, np.where(has_rain, 5.0, 8.0))[..., None]
-        logits = np.where(positions == 0, null_logits, np.where(ids == cat_id, 3.0, 0.0))
+        has_noon = (ids == noon_id).any(axis=-1)
+        has_rain = (ids == rain_id).any(axis=-1)
+        null_logits = np.select([has_noon, has_rain], [-2.0, 5.0], 8.0)
+        word_logits = np.where(ids == cat_id, 3.0, 0.0)
+        logits = np.where(positions == 0, null_logits[..., None], word_logits)
         return logits, logits
 
     def run_encoder(features):
         ids = features["input_ids"].numpy()
-        return tf.constant(np.stack(compute_logits(ids, np.arange(LENGTH)), axis=-1), tf.float32)
+        logits = compute_logits(ids, np.arange(LENGTH))
+        return tf.constant(np.stack(logits, axis=-1), tf.float32)
 
     # The word that lowers the null score is only in the first or only in the last window.
     filler = " sat" * 30
-    contexts = [f"noon Cat{filler}", f"Cat{filler} noon", f"Cat{filler} rain", f"Cat{filler}"]
+    contexts = [
+        f"noon Cat{filler}",
+        f"Cat{filler} noon",
+        f"Cat{filler} rain",
+        f"Cat{filler}",
+    ]
     questions = ["the"] * len(contexts)
     rules = SquadRules(**LENGTHS, version_2_with_negative=True)
-    inputs = {"questions": tf.constant(questions), "contexts": tf.constant(contexts)}
-    outputs = answer_questions(run_encoder, **inputs, reader=reader, rules=rules)
+    outputs = answer_questions(
+        run_encoder,
+        questions=tf.constant(questions),
+        contexts=tf.constant(contexts),
+        reader=reader,
+        rules=rules,
+    )
     null_odds = [-4 - 6, -4 - 6, 10 - 6, 16 - 6]
     np.testing.assert_array_equal(outputs["null_odds"], null_odds)
     assert outputs["answer"].numpy().tolist() == [b"Cat", b"Cat", b"", b""]
@@ -181,23 +253,57 @@ def test_the_lowest_null_score_of_the_windows_decides(tokenizer, reader):
     assert list(answers.values()) == ["Cat", "Cat", "", ""]
 
 
+class Difference(NamedTuple):
+    """A context, the first and the last piece of the best span, and its text by each."""
+
+    context: str
+    span: tuple[int, int]
+    graph_text: str
+    script_text: str
+
+
+DIFFERENCES = [
+    # Blanks stay as they are.
+    Difference(
+        context="the  cat\n\nsat",
+        span=(0, 2),
+        graph_text="the  cat\n\nsat",
+        script_text="the cat sat",
+    ),
+    # The first parenthesis is an unknown piece.
+    Difference(
+        context="(football) the",
+        span=(1, 3),
+        graph_text="football)",
+        script_text="(football)",
+    ),
+    # The tokenizer changes the number of characters.
+    Difference(
+        context="ca\u0301t.",
+        span=(0, 0),
+        graph_text="ca\u0301t",
+        script_text="ca\u0301t.",
+    ),
+]
+
+
 def test_how_strings_can_differ_from_the_scripts(tokenizer, reader):
     """What docs/reports/exports.md lists: blanks, unknown pieces, changed numbers of characters."""
-    cases = [
-        ("the  cat\n\nsat", (0, 2), "the  cat\n\nsat", "the cat sat"),
-        ("(football) the", (1, 3), "football)", "(football)"),
-        ("ca\u0301t.", (0, 0), "ca\u0301t", "ca\u0301t."),
-    ]
-    contexts, spans, graph, script = zip(*cases, strict=True)
-    rules, places = SquadRules(**LENGTHS), 2 + np.array(spans)  # behind [CLS] and [SEP]
-    found = graph_answers(
-        reader, [("", context) for context in contexts], rules, peaks(*places.T[:, :, None])
-    )
-    assert list(zip(found["start_piece"], found["end_piece"], strict=True)) == list(spans)
-    assert [answer.decode() for answer in found["answer"]] == list(graph)
-    for context, place, text in zip(contexts, places, script, strict=True):
-        windows = script_windows(tokenizer, [("", context)], rules, peaks(*place))
-        assert extract_candidates(*windows, rules).nbest["0"][0]["text"] == text
+    rules = SquadRules(**LENGTHS)
+    pairs = [("", difference.context) for difference in DIFFERENCES]
+    spans = np.array([difference.span for difference in DIFFERENCES])
+    positions = 2 + spans  # behind [CLS] and [SEP]
+    first_positions = positions[:, :1]
+    last_positions = positions[:, 1:]
+    outputs = graph_answers(reader, pairs, rules, peaks(first_positions, last_positions))
+    np.testing.assert_array_equal(outputs["start_piece"], spans[:, 0])
+    np.testing.assert_array_equal(outputs["end_piece"], spans[:, 1])
+    texts = [answer.decode() for answer in outputs["answer"]]
+    assert texts == [difference.graph_text for difference in DIFFERENCES]
+    for pair, (first, last), difference in zip(pairs, positions, DIFFERENCES, strict=True):
+        windows = script_windows(tokenizer, [pair], rules, peaks(first, last))
+        best_entry = extract_candidates(*windows, rules).nbest["0"][0]
+        assert best_entry["text"] == difference.script_text
 
 
 @pytest.mark.long
@@ -207,27 +313,39 @@ def test_real_questions_get_the_answers_of_run_squad(tmp_path):
     """By a real encoder that 40 updates of run_squad.py have trained; docs/reports/exports.md
     says what differs.
     """
-    encoder, data, trained = minilm(), shared("data", "squad"), tmp_path / "trained"
-    fine_tune(
-        SquadOptions(
-            vocab_file=str(encoder / "vocab.txt"), bert_config_file=str(encoder / "config.json"),
-            init_checkpoint=str(encoder), output_dir=str(trained), train_file=str(data / "train-v1.1-subset.json"),
-            do_train=True, train_batch_size=8, num_train_epochs=40.5 * 8 / 7228, random_seed=1, log_every_steps=5,
-            max_seq_length=agreement.LENGTH, doc_stride=agreement.STRIDE, max_query_length=agreement.QUERY,
-        )
-    )  # fmt: skip
+    encoder = minilm()
+    data = shared("data", "squad")
+    trained = tmp_path / "trained"
+    options = SquadOptions(
+        vocab_file=str(encoder / "vocab.txt"),
+        bert_config_file=str(encoder / "config.json"),
+        init_checkpoint=str(encoder),
+        output_dir=str(trained),
+        train_file=str(data / "train-v1.1-subset.json"),
+        do_train=True,
+        train_batch_size=8,
+        num_train_epochs=40.5 * 8 / 7228,
+        random_seed=1,
+        log_every_steps=5,
+        max_seq_length=agreement.LENGTH,
+        doc_stride=agreement.STRIDE,
+        max_query_length=agreement.QUERY,
+    )
+    fine_tune(options)
     assert (trained / "model.ckpt-40.index").exists()
     shutil.copy(encoder / "vocab.txt", trained)
     pairs = agreement.read_questions(str(data / "dev-v1.1.json"), 1000)
-    counts, differing = agreement.agreement(str(trained), str(tmp_path / "exports"), pairs)
+    export_dir = tmp_path / "exports"
+    counts, differing = agreement.agreement(str(trained), str(export_dir), pairs)
     print(json.dumps(counts, indent=2), *differing, sep="\n")
-    expected = json.loads(pathlib.Path(__file__).with_name("agreement_expected.json").read_text())
-    assert [counts[name] for name in ("questions", "windows")] == [
-        expected[name] for name in ("questions", "windows")
-    ]
+    expected_file = pathlib.Path(__file__).with_name("agreement_expected.json")
+    expected = json.loads(expected_file.read_text())
+    assert counts["questions"] == expected["questions"]
+    assert counts["windows"] == expected["windows"]
     assert all(one.kind != "span" or one.gap < agreement.CLOSE for one in differing)
     # Another processor trains other weights in the last digits, and may choose otherwise where two
     # answers are near.
-    assert counts["different_answers"] == pytest.approx(expected["different_answers"], abs=20)
+    num_different = expected["different_answers"]
+    assert counts["different_answers"] == pytest.approx(num_different, abs=20)
     for kind, count in expected["differences"].items():
         assert counts["differences"][kind] == pytest.approx(count, abs=2), kind

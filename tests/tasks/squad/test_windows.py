@@ -26,59 +26,79 @@ from tests.tasks.squad.sample import LENGTHS, features_of, recorded, toy_windows
 RULES = SquadRules(**LENGTHS)
 
 
+def only_window(example: SquadExample, tokenizer):
+    """The one window of a question to train on."""
+    (window,) = features_of([example], tokenizer, True)
+    return window
+
+
+def positions_of(window) -> tuple[int, int]:
+    """Where the answer starts and ends in a window."""
+    return window.start_position, window.end_position
+
+
 @pytest.mark.parametrize("name", ["squad_train", "squad_v1", "squad_v2", "squad_v1cased"])
 def test_recorded_windows_of_the_original(name):
-    settings, examples, features = recorded(name, is_training=name == "squad_train")
-    assert (len(examples), len(features)) == (settings["examples"], settings["features"])
+    is_training = name == "squad_train"
+    settings, examples, windows = recorded(name, is_training)
+    assert len(examples) == settings["examples"]
+    assert len(windows) == settings["features"]
     with np.load(recording(name, "features.npz")) as expected:
         for key in expected.files:
-            np.testing.assert_array_equal(
-                [getattr(f, key) for f in features], expected[key], err_msg=key
-            )
-    if name == "squad_train":
+            values = [getattr(window, key) for window in windows]
+            np.testing.assert_array_equal(values, expected[key], err_msg=key)
+    if is_training:
         return
-    recorded_spans = json.loads(recording(name, "spans.json").read_text())
-    for feature, spans in zip(features, recorded_spans, strict=True):
-        for key, expected in spans.items():
-            assert getattr(feature, key) == {
-                int(position): value for position, value in expected.items()
-            }
+    recorded_maps = json.loads(recording(name, "spans.json").read_text())
+    for window, maps in zip(windows, recorded_maps, strict=True):
+        for key, position_map in maps.items():
+            expected_map = {int(position): value for position, value in position_map.items()}
+            assert getattr(window, key) == expected_map
 
 
 def test_an_answer_shrinks_to_its_own_pieces(tmp_path):
     pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "(", "1895", "-", "1943", ")", ".")
     tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path, pieces))
     example = SquadExample("q", "-", ["(1895-1943)."], "1895", 0, 0)
-    (feature,) = features_of([example], tokenizer, True)
-    assert " ".join(feature.tokens) == "[CLS] - [SEP] ( 1895 - 1943 ) . [SEP]"
-    assert (feature.start_position, feature.end_position) == (4, 4)
+    window = only_window(example, tokenizer)
+    assert " ".join(window.tokens) == "[CLS] - [SEP] ( 1895 - 1943 ) . [SEP]"
+    assert positions_of(window) == (4, 4)
     example.orig_answer_text = "189"  # is no run of pieces: the whole word stays
-    (feature,) = features_of([example], tokenizer, True)
-    assert (feature.start_position, feature.end_position) == (3, 8)
+    window = only_window(example, tokenizer)
+    assert positions_of(window) == (3, 8)
 
 
-@pytest.mark.parametrize(("last_word", "position"), [(0, 3), (1, 5), (2, 7), (3, 8)])
+@pytest.mark.parametrize(
+    ("last_word", "position"),
+    [
+        pytest.param(0, 3, id="cat"),
+        pytest.param(1, 5, id="sunny"),
+        pytest.param(2, 7, id="football"),
+        pytest.param(3, 8, id="mat"),
+    ],
+)
 def test_an_answer_without_matching_pieces_ends_at_its_last_word(tokenizer, last_word, position):
     """The answer "ca" is no WordPiece of the document, so the span of whole words stays."""
     words = ["cat", "sunny", "football", "mat"]
     example = SquadExample("q", "the", words, "ca", 0, last_word)
-    (feature,) = features_of([example], tokenizer, True)
-    assert " ".join(feature.tokens) == "[CLS] the [SEP] cat sun ##ny foot ##ball mat [SEP]"
-    assert (feature.start_position, feature.end_position) == (3, position)
+    window = only_window(example, tokenizer)
+    assert " ".join(window.tokens) == "[CLS] the [SEP] cat sun ##ny foot ##ball mat [SEP]"
+    assert positions_of(window) == (3, position)
 
 
 def test_a_question_without_an_answer_points_at_cls(tokenizer):
     example = SquadExample("q", "the", ["cat", "sat"], "", -1, -1, is_impossible=True)
-    (feature,) = features_of([example], tokenizer, True)
-    assert (feature.start_position, feature.end_position, feature.is_impossible) == (0, 0, True)
+    window = only_window(example, tokenizer)
+    assert positions_of(window) == (0, 0)
+    assert window.is_impossible is True
 
 
 def test_words_without_pieces_are_passed_over(tokenizer):
     example = SquadExample("q", "the", ["cat", "\u200b", "sat", "\u200b"], "sat", 2, 2)
-    (feature,) = features_of([example], tokenizer, True)
-    assert " ".join(feature.tokens) == "[CLS] the [SEP] cat sat [SEP]"
-    assert feature.token_to_orig_map == {3: 0, 4: 2}
-    assert (feature.start_position, feature.end_position) == (4, 4)
+    window = only_window(example, tokenizer)
+    assert " ".join(window.tokens) == "[CLS] the [SEP] cat sat [SEP]"
+    assert window.token_to_orig_map == {3: 0, 4: 2}
+    assert positions_of(window) == (4, 4)
 
 
 def test_a_long_question_is_cut_and_an_empty_document_gives_no_window(tokenizer, caplog):
@@ -86,24 +106,33 @@ def test_a_long_question_is_cut_and_an_empty_document_gives_no_window(tokenizer,
         SquadExample("empty", "the", []),
         SquadExample("q", "the cat sat on the mat", ["train"]),
     ]
-    (feature,) = features_of(examples, tokenizer, False)
-    assert " ".join(feature.tokens) == "[CLS] the cat sat on [SEP] train [SEP]"
-    assert (feature.unique_id, feature.example_index) == (1000000000, 1)
+    (window,) = features_of(examples, tokenizer, False)
+    assert " ".join(window.tokens) == "[CLS] the cat sat on [SEP] train [SEP]"
+    assert window.unique_id == 1000000000
+    assert window.example_index == 1
     assert "1 questions have an empty document" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"doc_stride": 0}, "--doc_stride=0"),
-        ({"max_seq_length": 7}, "--max_seq_length=7: question q of 4 tokens leaves no room"),
+        pytest.param(
+            {"doc_stride": 0},
+            "--doc_stride=0",
+            id="no stride",
+        ),
+        pytest.param(
+            {"max_seq_length": 7},
+            "--max_seq_length=7: question q of 4 tokens leaves no room",
+            id="a question as long as the window",
+        ),
     ],
 )
 def test_lengths_without_room_are_refused(tokenizer, changed, message):
+    example = SquadExample("q", "the cat sat on", ["mat"])
+    lengths = LENGTHS | changed
     with pytest.raises(InputError, match=message):
-        features_of(
-            [SquadExample("q", "the cat sat on", ["mat"])], tokenizer, False, LENGTHS | changed
-        )
+        features_of([example], tokenizer, False, lengths)
 
 
 def test_a_stride_beyond_the_window_becomes_its_length():
@@ -112,7 +141,8 @@ def test_a_stride_beyond_the_window_becomes_its_length():
 
 def test_the_length_of_a_window_counts_as_context():
     # Two hundred tokens more, 0.01 each, count as two tokens of context.
-    assert max_context_span([(0, 300), (200, 101)]).tolist() == [0] * 300 + [1]
+    spans = [(0, 300), (200, 101)]
+    assert max_context_span(spans).tolist() == [0] * 300 + [1]
 
 
 @given(st.integers(0, 60), st.integers(1, 12), st.integers(1, 12))
@@ -122,11 +152,20 @@ def test_owners_are_those_of_the_plain_rule(num_tokens, max_tokens, doc_stride):
     assert max_context_span(spans).tolist() == expected
 
 
-@pytest.mark.parametrize("position_map", [PositionMap(2, np.array([7, 8])), {2: 7, 3: 8}])
+@pytest.mark.parametrize(
+    "position_map",
+    [
+        pytest.param(PositionMap(2, np.array([7, 8])), id="an array"),
+        pytest.param({2: 7, 3: 8}, id="a dictionary"),
+    ],
+)
 def test_a_position_map_is_a_dictionary_and_an_array(position_map):
     assert position_map == {2: 7, 3: 8}
     assert type(position_map[3]) is int
-    assert [position in position_map for position in (1, 2, 3, 4)] == [False, True, True, False]
+    assert 1 not in position_map
+    assert 2 in position_map
+    assert 3 in position_map
+    assert 4 not in position_map
     assert dense(position_map, 5, -1).tolist() == [-1, -1, 7, 8, -1]
     assert dense(position_map, 3, -1).tolist() == [-1, -1, 7]
 
@@ -136,15 +175,16 @@ def test_batches_and_records_are_the_windows(tmp_path, tokenizer):
     encoded = encode_training(examples, tokenizer, RULES)
     rows = np.array([5, 0, 7, 7])
     expected = record_arrays([windows[row] for row in rows], is_training=True)
-    batch, record = encoded.features(rows, 14), encoded.record(rows, 14)
+    batch = encoded.features(rows, 14)
+    shorter_batch = encoded.features(rows[1:2], 12)
+    record = encoded.record(rows, 14)
     for name in ("input_ids", "input_mask", "segment_ids"):
-        np.testing.assert_array_equal(batch[name], expected[name])
-        np.testing.assert_array_equal(
-            encoded.features(rows[1:2], 12)[name], expected[name][1:2, :12]
-        )
+        values = expected[name]
+        np.testing.assert_array_equal(batch[name], values)
+        np.testing.assert_array_equal(shorter_batch[name], values[1:2, :12])
     for name in ("start_positions", "end_positions"):
         np.testing.assert_array_equal(batch[name], expected[name][:, 0])
-    assert {value.dtype for value in batch.values()} == {np.dtype(np.int32)}
+    assert {value.dtype.name for value in batch.values()} == {"int32"}
     assert record.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(record[name].reshape(values.shape), values)
@@ -153,9 +193,12 @@ def test_batches_and_records_are_the_windows(tmp_path, tokenizer):
 def test_prediction_has_no_positions_and_keeps_the_windows(tmp_path, tokenizer):
     examples, windows = toy_windows(tmp_path, is_training=False)
     encoded = encode_questions(examples, tokenizer, RULES)
-    assert sorted(encoded.features(np.array([0]), 14)) == ["input_ids", "input_mask", "segment_ids"]
+    batch = encoded.features(np.array([0]), 14)
+    assert batch.keys() == {"input_ids", "input_mask", "segment_ids"}
     expected = record_arrays(windows, is_training=False)
     record = encoded.record(np.arange(len(windows)), 14)
     assert record.keys() == expected.keys()
-    np.testing.assert_array_equal(record["unique_ids"], expected["unique_ids"][:, 0])
-    assert [window.tokens for window in encoded.windows] == [window.tokens for window in windows]
+    unique_ids = expected["unique_ids"][:, 0]
+    np.testing.assert_array_equal(record["unique_ids"], unique_ids)
+    for window, expected_window in zip(encoded.windows, windows, strict=True):
+        assert window.tokens == expected_window.tokens
