@@ -30,10 +30,18 @@ from tests.serving.answers import answers, answers_to_records
 from tests.shared import ROOT
 
 DOCUMENT = (ROOT / "docs" / "adding_a_task.md").read_text(encoding="utf-8")
-TICKETS, TABLE_LINE = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
-RUN_TICKETS, ASK_TICKETS, RUN, RUN_ON_TWO, SEARCH, EXPORT_TEXT, ASK = re.findall(
-    r"```shell\n(.*?)```", DOCUMENT, re.DOTALL
-)
+PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+TICKETS, TABLE_LINE = PYTHON_BLOCKS
+SHELL_BLOCKS = re.findall(r"```shell\n(.*?)```", DOCUMENT, re.DOTALL)
+(
+    RUN_TICKETS,
+    ASK_TICKETS,
+    RUN,
+    RUN_ON_TWO,
+    SEARCH,
+    EXPORT_TEXT,
+    ASK,
+) = SHELL_BLOCKS
 
 # What the toy needs to learn something.
 FOR_THE_TOY = (
@@ -41,51 +49,84 @@ FOR_THE_TOY = (
     "--max_seq_length=24"
 )
 FILLERS = ["the", "sat", "on", "mat", "was", "in", "at", "park"]
-WORD_OF_URGENCY = {"low": "sunny", "high": "rain"}
-SCORE_OF_WORD = {"sunny": 0.0, "cat": 0.5, "rain": 1.0}
+WORDS_BY_URGENCY = {"low": "sunny", "high": "rain"}
+SCORES_BY_WORD = {"sunny": 0.0, "cat": 0.5, "rain": 1.0}
 COUNTS = {"train": 192, "dev": 48, "test": 30}
+PARTS = list(COUNTS)
 
 
-def sentence(draws, word: str) -> str:
-    words = list(draws.choice(FILLERS, draws.integers(2, 5)))
-    words.insert(draws.integers(len(words) + 1), word)
+def draw_sentence(random: np.random.Generator, word: str) -> str:
+    """A sentence of fillers that has this word somewhere."""
+    num_fillers = random.integers(2, 5)
+    words = list(random.choice(FILLERS, num_fillers))
+    place = random.integers(len(words) + 1)
+    words.insert(place, word)
     return " ".join(words)
 
 
-def drawn_tickets(name: str) -> list[tuple[str, str]]:
+def draw_tickets(part: str) -> list[tuple[str, str]]:
     """Labels and texts of train, dev or test."""
-    draws = np.random.default_rng(list(COUNTS).index(name))
-    labels = draws.choice(list(WORD_OF_URGENCY), COUNTS[name])
-    return [(label, sentence(draws, WORD_OF_URGENCY[label])) for label in labels]
+    random = np.random.default_rng(PARTS.index(part))
+    urgencies = list(WORDS_BY_URGENCY)
+    tickets = []
+    for urgency in random.choice(urgencies, COUNTS[part]):
+        word = WORDS_BY_URGENCY[urgency]
+        text = draw_sentence(random, word)
+        tickets.append((urgency, text))
+    return tickets
 
 
-def drawn_texts(name: str) -> tuple[list[str], list[list[float]]]:
+def draw_texts(part: str) -> tuple[list[str], list[list[float]]]:
     """Texts of one to three sentences, and the scores of their sentences, each of which one word
     tells.
     """
-    draws = np.random.default_rng(10 + list(COUNTS).index(name))
-    words = [draws.choice(list(SCORE_OF_WORD), draws.integers(1, 4)) for _ in range(COUNTS[name])]
-    texts = [" | ".join(sentence(draws, word) for word in of_text) for of_text in words]
-    return texts, [[SCORE_OF_WORD[word] for word in of_text] for of_text in words]
+    random = np.random.default_rng(10 + PARTS.index(part))
+    vocabulary = list(SCORES_BY_WORD)
+    words_by_text = []
+    for _ in range(COUNTS[part]):
+        num_sentences = random.integers(1, 4)
+        words = random.choice(vocabulary, num_sentences)
+        words_by_text.append(words)
+    texts = []
+    scores = []
+    for words in words_by_text:
+        sentences = [draw_sentence(random, word) for word in words]
+        texts.append(" | ".join(sentences))
+        scores.append([SCORES_BY_WORD[word] for word in words])
+    return texts, scores
+
+
+def write_tickets(path: pathlib.Path, part: str, has_labels: bool):
+    lines = []
+    for label, text in draw_tickets(part):
+        row = {"text": text}
+        if has_labels:
+            row["urgency"] = label
+        lines.append(f"{json.dumps(row)}\n")
+    path.write_text("".join(lines))
+
+
+def write_texts(path: pathlib.Path, part: str, has_labels: bool):
+    lines = []
+    for text, scores in zip(*draw_texts(part), strict=True):
+        if has_labels:
+            label = " ".join(map(str, scores))
+            lines.append(f"{text}\t{label}\n")
+        else:
+            lines.append(f"{text}\n")
+    path.write_text("".join(lines))
 
 
 def write_data(folder: pathlib.Path):
     """What the commands read; the test files have no labels."""
-    (folder / "tickets").mkdir()
-    (folder / "texts").mkdir()
-    for name in COUNTS:
-        has_labels = name != "test"
-        tickets = [
-            {"text": text} | ({"urgency": label} if has_labels else {})
-            for label, text in drawn_tickets(name)
-        ]
-        texts, scores = drawn_texts(name)
-        ends = ["\t" + " ".join(map(str, of_text)) if has_labels else "" for of_text in scores]
-        (folder / "tickets" / f"{name}.jsonl").write_text(
-            "".join(f"{json.dumps(row)}\n" for row in tickets)
-        )
-        rows = "".join(f"{text}{end}\n" for text, end in zip(texts, ends, strict=True))
-        (folder / "texts" / f"{name}.tsv").write_text(rows)
+    tickets = folder / "tickets"
+    texts = folder / "texts"
+    tickets.mkdir()
+    texts.mkdir()
+    for part in PARTS:
+        has_labels = part != "test"
+        write_tickets(tickets / f"{part}.jsonl", part, has_labels)
+        write_texts(texts / f"{part}.tsv", part, has_labels)
 
 
 class Reader:
@@ -96,17 +137,19 @@ class Reader:
         model = toy.make_bert_base_dir(folder / "model", num_hidden_layers=2)
         (folder / "tickets.py").write_text(TICKETS)
         write_data(folder)
-        python = pathlib.Path(forked_python()).parent
+        python = forked_python()
         programs = folder / "programs"
         programs.mkdir()
-        (programs / "official-bert").write_text(
-            f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{ROOT}" exec {forked_python()} -c "{MAIN}" "$@"\n'
+        console_command = programs / "official-bert"
+        console_command.write_text(
+            f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{ROOT}" exec {python} -c "{MAIN}" "$@"\n'
         )
-        (programs / "official-bert").chmod(0o755)
+        console_command.chmod(0o755)
+        python_folder = pathlib.Path(python).parent
         self._places = {
             "REPOSITORY": str(ROOT),
             "MODEL": str(model),
-            "PATH": f"{programs}:{python}:{os.environ['PATH']}",
+            "PATH": f"{programs}:{python_folder}:{os.environ['PATH']}",
         }
 
     def run(self, commands: str):
@@ -122,21 +165,27 @@ class Reader:
 
     def run_here(self, command: str):
         """Runs a command in this process, which saves the start of another one."""
-        words = string.Template(command).substitute(self._places).replace("\\\n", "")
-        path, program, name, *flags = shlex.split(words)
-        assert path == "PYTHONPATH=."
+        words = string.Template(command).substitute(self._places)
+        python_path, program, name, *flags = shlex.split(words.replace("\\\n", ""))
+        assert python_path == "PYTHONPATH=."
+        script = pathlib.Path(name)
         if program == "python":
-            assert pathlib.Path(name).parent == ROOT
+            assert script.parent == ROOT
         else:
             assert program == "official-bert"
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
             patch.syspath_prepend(self.folder)
-            run_here(pathlib.Path(name).name, *flags)
+            run_here(script.name, *flags)
 
 
 def for_the_toy(commands: str) -> str:
     return commands.replace("run_classifier.py", f"run_classifier.py{FOR_THE_TOY}")
+
+
+def split_commands(block: str) -> list[str]:
+    """The commands of a block, each of which becomes one line."""
+    return block.replace("\\\n", "").splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -146,15 +195,16 @@ def reader(tmp_path_factory) -> Reader:
     Commands of scripts that an earlier command has run as a process run in this process.
     """
     reader = Reader(tmp_path_factory.mktemp("reader"))
-    tickets = for_the_toy(RUN_TICKETS).replace("--learning_rate=3e-3", "--learning_rate=1e-3")
-    copy, *highlights = for_the_toy(RUN).replace("\\\n", "").splitlines()
+    tickets = for_the_toy(RUN_TICKETS)
+    tickets = tickets.replace("--learning_rate=3e-3", "--learning_rate=1e-3")
+    copy, *highlights = split_commands(for_the_toy(RUN))
     # official-bert predict finds no tickets.py: it runs elsewhere.
-    ask_tickets = ASK_TICKETS.replace("tickets_export", f"{reader.folder}/tickets_export").rstrip()
-    ask_tickets = f"(cd / && {ask_tickets}) > answer_to_a_ticket.json"
+    ask_tickets = ASK_TICKETS.replace("tickets_export", f"{reader.folder}/tickets_export")
+    ask_tickets = f"(cd / && {ask_tickets.rstrip()}) > answer_to_a_ticket.json"
     reader.run(f"{tickets}\n{ask_tickets}\n{copy}")
     for command in (*highlights, EXPORT_TEXT):
         reader.run_here(command)
-    write_questions, *ask_both = ASK.replace("\\\n", "").splitlines()
+    write_questions, *ask_both = split_commands(ASK)
     reader.run(write_questions)
     for command in ask_both:
         reader.run_here(command)
@@ -167,37 +217,74 @@ def folder(reader) -> pathlib.Path:
 
 
 def read_scores(path: pathlib.Path) -> list[list[float]]:
-    return [[float(score) for score in line.split(" ")] for line in path.read_text().splitlines()]
+    scores = []
+    for line in path.read_text().splitlines():
+        fields = line.split(" ")
+        scores.append([float(field) for field in fields])
+    return scores
+
+
+def read_json(path: pathlib.Path) -> dict:
+    return json.loads(path.read_text())
 
 
 def test_texts_in_a_layout_of_ones_own(folder):
-    output, version = folder / "tickets_output", folder / "tickets_export" / "1"
+    output = folder / "tickets_output"
     results = figures(output)
-    assert set(results) == {"eval_accuracy", "eval_f1", "eval_loss", "loss", "global_step"}
+    assert set(results) == {
+        "eval_accuracy",
+        "eval_f1",
+        "eval_loss",
+        "loss",
+        "global_step",
+    }
     assert results["eval_f1"] > 0.95
-    predicted = np.loadtxt(output / "test_results.tsv")
-    labels = np.array(["low", "high"])[predicted.argmax(1)]
-    assert (labels == [label for label, _ in drawn_tickets("test")]).mean() > 0.95
+    probabilities = np.loadtxt(output / "test_results.tsv")
+    label_names = np.array(["low", "high"])
+    labels = label_names[probabilities.argmax(1)]
+    true_labels = [label for label, _ in draw_tickets("test")]
+    is_right = labels == true_labels
+    assert is_right.mean() > 0.95
 
-    found = answers_to_records(version, output / "predict.tf_record")
-    np.testing.assert_allclose(found["probabilities"], predicted, atol=1e-5)
-    assert [label.decode() for label in found["label"]] == labels.tolist()
-    record = json.loads((version / "assets.extra" / "export.json").read_text())
-    assert (record["task_name"], record["family"]) == ("tickets:TicketProcessor", "classification")
-    assert json.loads((folder / "answer_to_a_ticket.json").read_text())["label"] == "high"
+    version = folder / "tickets_export" / "1"
+    exported = answers_to_records(version, output / "predict.tf_record")
+    np.testing.assert_allclose(exported["probabilities"], probabilities, atol=1e-5)
+    exported_labels = [label.decode() for label in exported["label"]]
+    assert exported_labels == labels.tolist()
+    record = read_json(version / "assets.extra" / "export.json")
+    assert record["task_name"] == "tickets:TicketProcessor"
+    assert record["family"] == "classification"
+    answer = read_json(folder / "answer_to_a_ticket.json")
+    assert answer["label"] == "high"
+
+
+def assert_one_score_for_each_sentence(scores: list[list[float]]):
+    _, true_scores = draw_texts("test")
+    num_scores = [len(text_scores) for text_scores in scores]
+    num_sentences = [len(text_scores) for text_scores in true_scores]
+    assert num_scores == num_sentences
 
 
 def test_a_task_of_a_new_kind_is_trained_evaluated_and_predicts(folder):
-    results = figures(folder / "highlights_output")
-    assert set(results) == {"eval_spearman", "eval_loss", "loss", "global_step"}
+    output = folder / "highlights_output"
+    results = figures(output)
+    assert set(results) == {
+        "eval_spearman",
+        "eval_loss",
+        "loss",
+        "global_step",
+    }
     assert results["global_step"] == 24 * 192 / 32
     assert results["eval_spearman"] > 0.7  # 0.94 at most, for many true scores are equal
-    predicted = read_scores(folder / "highlights_output" / "highlights.txt")
-    _, truth = drawn_texts("test")
-    assert [len(scores) for scores in predicted] == [len(scores) for scores in truth]
-    flat_truth, flat = np.concatenate(truth), np.concatenate(predicted)
-    assert np.abs(flat - flat_truth).mean() < 0.25
-    assert spearman(flat_truth, flat)["spearman"] > 0.7
+    scores = read_scores(output / "highlights.txt")
+    assert_one_score_for_each_sentence(scores)
+    _, true_scores = draw_texts("test")
+    flat_truth = np.concatenate(true_scores)
+    flat_scores = np.concatenate(scores)
+    errors = np.abs(flat_scores - flat_truth)
+    assert errors.mean() < 0.25
+    correlation = spearman(flat_truth, flat_scores)
+    assert correlation["spearman"] > 0.7
 
 
 @pytest.mark.long
@@ -205,53 +292,73 @@ def test_a_task_of_a_new_kind_runs_on_two_replicas(reader, folder):
     """192 texts a pass, of which the dev set's last batch of 8 is full and the test set's, of 6,
     is not.
     """
-    reader.run(for_the_toy(RUN_ON_TWO).replace("--num_train_epochs=24", "--num_train_epochs=2"))
-    assert figures(folder / "highlights_on_two")["global_step"] == 2 * 192 / 32
-    predicted = read_scores(folder / "highlights_on_two" / "highlights.txt")
-    assert [len(scores) for scores in predicted] == [
-        len(scores) for scores in drawn_texts("test")[1]
-    ]
-    assert run_log.read(str(folder / "highlights_on_two"), run_log.START)[0]["num_replicas"] == 2
+    command = for_the_toy(RUN_ON_TWO)
+    command = command.replace("--num_train_epochs=24", "--num_train_epochs=2")
+    reader.run(command)
+    output = folder / "highlights_on_two"
+    results = figures(output)
+    assert results["global_step"] == 2 * 192 / 32
+    scores = read_scores(output / "highlights.txt")
+    assert_one_score_for_each_sentence(scores)
+    start, *_ = run_log.read(str(output), run_log.START)
+    assert start["num_replicas"] == 2
 
 
 @pytest.mark.long
 def test_a_task_of_a_new_kind_is_searched(reader, folder):
     reader.run_here(for_the_toy(SEARCH))
-    rows = list(
-        csv.DictReader((folder / "highlights_search" / "search_results.tsv").open(), delimiter="\t")
-    )
-    scores = {float(row["learning_rate"]): float(row["eval_spearman"]) for row in rows}
-    assert scores[3e-3] > 0.6 > abs(scores[1e-6])
-    (best,) = (row["run"] for row in rows if row["best"])
-    assert (folder / "highlights_search" / best / "highlights.txt").exists()
+    search = folder / "highlights_search"
+    with (search / "search_results.tsv").open() as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    scores = {}
+    for row in rows:
+        learning_rate = float(row["learning_rate"])
+        scores[learning_rate] = float(row["eval_spearman"])
+    assert scores[3e-3] > 0.6
+    assert abs(scores[1e-6]) < 0.6
+    (best_row,) = [row for row in rows if row["best"]]
+    predictions = search / best_row["run"] / "highlights.txt"
+    assert predictions.exists()
 
 
 def test_a_task_of_a_new_kind_is_served_and_answers(folder):
-    predicted = read_scores(folder / "highlights_output" / "highlights.txt")
-    texts = [text.encode() for text in drawn_texts("test")[0]]
-    found = answers(
-        folder / "highlights_text" / "1", "serving_text", {"text": np.array(texts, object)}
-    )
-    for scores, of_text, count in zip(
-        predicted, found["scores"], found["num_sentences"], strict=True
+    scores = read_scores(folder / "highlights_output" / "highlights.txt")
+    texts, _ = draw_texts("test")
+    encoded_texts = np.array([text.encode() for text in texts], object)
+    version = folder / "highlights_text" / "1"
+    exported = answers(version, "serving_text", {"text": encoded_texts})
+    for text_scores, padded_scores, num_sentences in zip(
+        scores,
+        exported["scores"],
+        exported["num_sentences"],
+        strict=True,
     ):
-        np.testing.assert_allclose(of_text[:count], scores, atol=1e-5)
+        np.testing.assert_allclose(padded_scores[:num_sentences], text_scores, atol=1e-5)
 
-    by_tensors, by_text = (
-        [json.loads(line)["scores"] for line in (folder / name).read_text().splitlines()]
-        for name in ("answers.jsonl", "answers_of_text.jsonl")
-    )
-    assert [len(scores) for scores in by_tensors] == [2, 1]
-    for one, other in zip(by_tensors, by_text, strict=True):
+
+def read_answers(path: pathlib.Path) -> list[list[float]]:
+    lines = path.read_text().splitlines()
+    return [json.loads(line)["scores"] for line in lines]
+
+
+def test_the_exports_of_a_task_of_a_new_kind_give_the_same_answers(folder):
+    tensor_scores = read_answers(folder / "answers.jsonl")
+    text_scores = read_answers(folder / "answers_of_text.jsonl")
+    assert [len(scores) for scores in tensor_scores] == [2, 1]
+    for one, other in zip(tensor_scores, text_scores, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
-    (cat, rain), (alone,) = by_tensors
-    assert cat < min(rain, alone)
+    (cat, rain), (rain_alone,) = tensor_scores
+    assert cat < min(rain, rain_alone)
 
 
 def test_a_line_in_the_table_gives_a_name(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
-    processor = importlib.import_module("tickets").TicketProcessor
-    names = {"TASKS": dict(task_table.TASKS), "TicketProcessor": processor}
+    tickets = importlib.import_module("tickets")
+    names = {
+        "TASKS": dict(task_table.TASKS),
+        "TicketProcessor": tickets.TicketProcessor,
+    }
     exec(TABLE_LINE, names)
     monkeypatch.setattr(task_table, "TASKS", names["TASKS"])
-    assert registry.make_task("Tickets", {"task_name": "Tickets"}).labels == ["low", "high"]
+    task = registry.make_task("Tickets", {"task_name": "Tickets"})
+    assert task.labels == ["low", "high"]

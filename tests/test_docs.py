@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import pytest
 
@@ -24,26 +25,50 @@ from tests.fine_tuning_runs import figures
 from tests.scripts import run_here
 from tests.shared import ROOT
 
+DOCS = ROOT / "docs"
+BENCHMARKS = ROOT / "benchmarks"
 PAGES = [
-    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    BENCHMARKS / "README.md",
+    *sorted(DOCS.rglob("*.md")),
 ]
-PAGES += sorted((ROOT / "docs").rglob("*.md"))
-GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GUIDES = [
+    ROOT / "README.md",
+    *sorted(DOCS.glob("*.md")),
+]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+CODE_BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+PYTHON_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+SHELL_BLOCK = re.compile(r"```shell\n(.*?)```", re.DOTALL)
+
+
+def read(page: pathlib.Path) -> str:
+    return page.read_text(encoding="utf-8")
 
 
 def prose(page: pathlib.Path) -> str:
     """A page without its blocks of code."""
-    return re.sub(
-        r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
-    )
+    return CODE_BLOCK.sub("", read(page))
+
+
+def join_lines(text: str) -> str:
+    """Returns a text with a blank in place of each line end."""
+    return " ".join(text.split())
+
+
+def make_anchor(heading: str) -> str:
+    """What GitHub makes of a heading."""
+    words = re.sub(r"[^\w\- ]", "", heading.lower())
+    return words.replace(" ", "-")
 
 
 @functools.cache
 def anchors(page: pathlib.Path) -> set[str]:
-    """What GitHub makes of the headings of a page."""
-    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    """The anchors of all headings of a page."""
+    return {make_anchor(heading) for heading in HEADING.findall(prose(page))}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -51,71 +76,86 @@ def test_every_link_leads_somewhere(page):
     for target, anchor in LINK.findall(prose(page)):
         if "://" in target:
             continue
-        path = (page.parent / target).resolve() if target else page
+        path = page
+        if target:
+            path = (page.parent / target).resolve()
         assert path.exists(), target
-        assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
+        if anchor:
+            assert anchor in anchors(path), f"{target}#{anchor}"
 
 
 def test_guides_are_short():
-    lengths = {page.name: page.read_text(encoding="utf-8").count("\n") for page in GUIDES}
-    assert {name: length for name, length in lengths.items() if length > 150} == {}
+    lengths = {page.name: read(page).count("\n") for page in GUIDES}
+    too_long = {name: length for name, length in lengths.items() if length > 150}
+    assert too_long == {}
 
 
 def test_the_table_of_extensions_has_every_extension():
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    folders = (ROOT / "official_bert" / "extensions").glob("*/__init__.py")
-    rows = set(re.findall(r"^\| `(\w+)` \| \w+", page, re.MULTILINE))
-    assert {path.parent.name for path in folders} <= rows
+    page = read(DOCS / "architecture.md")
+    packages = (ROOT / "official_bert" / "extensions").glob("*/__init__.py")
+    extensions = {path.parent.name for path in packages}
+    row_names = set(re.findall(r"^\| `(\w+)` \| \w+", page, re.MULTILINE))
+    assert extensions <= row_names
+
+
+def read_names_for_type_checkers() -> tuple[dict[str, str], list[str]]:
+    """The modules of the public names and `__all__`, in the package's `if TYPE_CHECKING`."""
+    source = ast.parse(read(ROOT / "official_bert" / "__init__.py"))
+    type_checking = next(node for node in source.body if isinstance(node, ast.If))
+    *imports, all_names = type_checking.body
+    modules = {}
+    for node in imports:
+        modules.update({alias.name: node.module for alias in node.names})
+    return modules, ast.literal_eval(all_names.value)
 
 
 def test_the_reference_and_the_type_checkers_have_every_public_name():
-    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    described = sorted(re.findall(r"^::: official_bert\.(\w+)$", page, re.MULTILINE))
-    source = ast.parse((ROOT / "official_bert" / "__init__.py").read_text(encoding="utf-8"))
-    checked = next(node for node in source.body if isinstance(node, ast.If))
-    *imports, listed = checked.body
-    modules = {alias.name: node.module for node in imports for alias in node.names}
-    assert sorted(modules) == described == ast.literal_eval(listed.value)
-    public = official_bert._PUBLIC | {
-        name: place.partition(":")[0] for name, place in catalog.public_names().items()
-    }
+    page = read(DOCS / "api.md")
+    described_names = sorted(re.findall(r"^::: official_bert\.(\w+)$", page, re.MULTILINE))
+    modules, all_names = read_names_for_type_checkers()
+    assert sorted(modules) == described_names
+    assert all_names == described_names
+
+    public = dict(official_bert._PUBLIC)
+    for name, place in catalog.public_names().items():
+        public[name] = place.partition(":")[0]
     assert official_bert.__all__ == sorted(public)
-    assert public == {
+    installed = {
         name: module
         for name, module in modules.items()
         if not _is_of_deleted_extension(module.removeprefix("official_bert."))
     }
+    assert public == installed
 
 
 def test_the_python_code_for_those_who_migrate_runs(tmp_path):
     """In each block that imports the package; the others are the original's."""
     folder = toy.make_bert_base_dir(tmp_path / "released", num_hidden_layers=1)
-    page = (ROOT / "docs" / "public_names.md").read_text(encoding="utf-8")
-    _, with_head = made = [{}, {}]
-    blocks = [
-        block
-        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-        if "official_bert" in block
-    ]
-    for block, names in zip(blocks, made, strict=True):
+    all_blocks = PYTHON_BLOCK.findall(read(DOCS / "public_names.md"))
+    blocks = [block for block in all_blocks if "official_bert" in block]
+    names_by_block = []
+    for block in blocks:
+        names = {}
         exec(block.replace("/tmp/released", str(folder)), names)
+        names_by_block.append(names)
+    _, with_head = names_by_block
     assert with_head["logits"].shape == (2, 2)
-    assert int(with_head["model"].optimizer.iterations) == 3
+    optimizer = with_head["model"].optimizer
+    assert int(optimizer.iterations) == 3
 
 
-def run_commands_of(guide: str, folder: pathlib.Path):
+def run_guide_commands(guide: str, folder: pathlib.Path):
     """Runs the commands of a guide in this process, with a folder in place of /tmp, and its
     `model` for $MODEL.
     """
-    page = (ROOT / "docs" / f"{guide}.md").read_text(encoding="utf-8")
-    commands = (
-        "".join(re.findall(r"```shell\n(.*?)```", page, re.DOTALL)).replace("\\\n", "").splitlines()
-    )
-    for command in commands:
-        program, name, *flags = shlex.split(
-            command.replace("$MODEL", "model").replace("/tmp", str(folder))
-        )
-        assert program == ("python" if name.endswith(".py") else "official-bert")
+    blocks = SHELL_BLOCK.findall(read(DOCS / f"{guide}.md"))
+    commands = "".join(blocks).replace("\\\n", "")
+    commands = commands.replace("$MODEL", "model")
+    commands = commands.replace("/tmp", str(folder))
+    for command in commands.splitlines():
+        program, name, *flags = shlex.split(command)
+        is_script = name.endswith(".py")
+        assert program == ("python" if is_script else "official-bert")
         run_here(name, *flags)
 
 
@@ -123,20 +163,19 @@ def test_the_commands_for_classifiers_run(tmp_path, monkeypatch):
     """On toy tables, one of which has intents that the training set lacks."""
     monkeypatch.chdir(tmp_path)
     toy.make_bert_base_dir(tmp_path / "model")
-    for name, label in (("reviews", "kind"), ("intents", "intent")):
-        (tmp_path / name).mkdir()
-        for part in ("train", "dev"):
-            unknown = "rain in the park\tother\n" if (name, part) == ("intents", "dev") else ""
-            lines = [
-                f"text\t{label}\n",
-                "the cat sat\ta\n" * 20,
-                f"{'it was a train ' * 80}\tb\n" * 12,
-                unknown,
-            ]
-            (tmp_path / name / f"{part}.tsv").write_text("".join(lines))
-    (tmp_path / "questions.txt").write_text("the cat\n")
-    run_commands_of("classifiers", tmp_path)
-    assert (tmp_path / "intents" / "reliability.tsv").exists()
+    reviews = tmp_path / "reviews"
+    intents = tmp_path / "intents"
+    reviews.mkdir()
+    intents.mkdir()
+    long_text = "it was a train " * 80
+    rows = "the cat sat\ta\n" * 20 + f"{long_text}\tb\n" * 12
+    for part in ("train", "dev"):
+        toy.write_text(reviews, f"text\tkind\n{rows}", f"{part}.tsv")
+        unknown_row = "rain in the park\tother\n" if part == "dev" else ""
+        toy.write_text(intents, f"text\tintent\n{rows}{unknown_row}", f"{part}.tsv")
+    toy.write_text(tmp_path, "the cat\n", "questions.txt")
+    run_guide_commands("classifiers", tmp_path)
+    assert (intents / "reliability.tsv").exists()
 
 
 @pytest.mark.long
@@ -148,23 +187,29 @@ def test_the_commands_for_students_run(tmp_path, monkeypatch):
     toy.make_bert_base_dir(tmp_path / "model", num_hidden_layers=6)
     toy.write_text(tmp_path, toy.TEXT * 4, "corpus.txt")
     (tmp_path / "reviews").mkdir()
-    rows = ["the cat sat\ta\n" * 20, "a train left the station\tb\n" * 20]
-    for name in ("reviews/train.tsv", "reviews/dev.tsv", "unlabelled.tsv"):
-        toy.write_text(tmp_path, "".join(["text\tkind\n", *rows]), name)
-    run_commands_of("small_and_fast", tmp_path)
-    losses = scalars(tmp_path / "taught", "loss")
-    assert losses[max(losses)] < losses[min(losses)]
-    assert (
-        json.loads((tmp_path / "student" / "bert_config.json").read_text())["num_hidden_layers"]
-        == 3
+    table = "".join(
+        [
+            "text\tkind\n",
+            "the cat sat\ta\n" * 20,
+            "a train left the station\tb\n" * 20,
+        ]
     )
-    assert figures(tmp_path / "student_of_more")["eval_accuracy"] >= 0.5
+    for name in ("reviews/train.tsv", "reviews/dev.tsv", "unlabelled.tsv"):
+        toy.write_text(tmp_path, table, name)
+    run_guide_commands("small_and_fast", tmp_path)
+    losses = scalars(tmp_path / "taught", "loss")
+    first_step = min(losses)
+    last_step = max(losses)
+    assert losses[last_step] < losses[first_step]
+    config = json.loads(read(tmp_path / "student" / "bert_config.json"))
+    assert config["num_hidden_layers"] == 3
+    results = figures(tmp_path / "student_of_more")
+    assert results["eval_accuracy"] >= 0.5
 
 
 def rows(name: str) -> list[dict]:
-    lines = (
-        (ROOT / "benchmarks" / "results" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    )
+    """The measurements of a benchmark."""
+    lines = read(BENCHMARKS / "results" / f"{name}.jsonl").splitlines()
     return [json.loads(line) for line in lines]
 
 
@@ -176,186 +221,330 @@ def ends(values: Iterable[float]) -> tuple[float, float]:
 
 def leads(name: str, model: str = "") -> list[float]:
     """Those of our step of pre-training, in all variants of a model, or of all models."""
-    return [
-        row["peer_secs"] / row["step_secs"] for row in rows(name) if row["model"].startswith(model)
-    ]
+    measurements = [row for row in rows(name) if row["model"].startswith(model)]
+    return [row["peer_secs"] / row["step_secs"] for row in measurements]
 
 
-def leads_of_the_trial(dtype: str) -> list[float]:
-    return [
-        row[end]
-        for row in rows("training_step_trial")
-        if row["dtype"] == dtype
-        for end in row
-        if "lead" in end
-    ]
+def leads_on_both_processors(model: str) -> list[float]:
+    """Those of our step on both processors, in all variants of a model."""
+    return leads("training_step", model) + leads("training_step_avx512", model)
+
+
+def read_trial_leads(dtype: str) -> list[float]:
+    trial_leads = []
+    for row in rows("training_step_trial"):
+        if row["dtype"] == dtype:
+            trial_leads.extend(row[field] for field in row if "lead" in field)
+    return trial_leads
 
 
 def leads_in_fine_tuning() -> list[float]:
     """Those of an update, in the report's table, which another test compares with the rows."""
-    report = (ROOT / "docs" / "reports" / "fine_tuning.md").read_text(encoding="utf-8")
-    return [float(lead) for lead in re.findall(r"\| ([\d.]+)x / [\d.]+x \|$", report, re.MULTILINE)]
+    report = read(DOCS / "reports" / "fine_tuning.md")
+    cells = re.findall(r"\| ([\d.]+)x / [\d.]+x \|$", report, re.MULTILINE)
+    return [float(cell) for cell in cells]
+
+
+def gains_by_xla() -> list[float]:
+    """How many times as fast each model's step becomes by XLA."""
+    secs = {
+        (row["model"], row["variant"]): row["step_secs"]
+        for row in rows("training_step_nine_rounds")
+    }
+    models = [model for model, variant in secs if variant == "plain"]
+    return [secs[model, "plain"] / secs[model, "XLA"] for model in models]
+
+
+def gains_by_kept_memory() -> list[float]:
+    """How many times as fast a step becomes where freed memory is kept."""
+    steps = [row for row in rows("freed_memory") if row["what"] == "step"]
+    return [row["usual_secs"] / row["kept_secs"] for row in steps]
+
+
+def least_records_per_sec(length: int) -> list[int]:
+    """The thousands of records of some length that the input pipeline reads a second."""
+    measurements = [row for row in rows("input_pipeline") if row["length"] == length]
+    return [round(min(row["records_per_sec"]), -3) for row in measurements]
 
 
 ALL_LEADS = [
     *leads("training_step"),
     *leads("training_step_avx512"),
-    *leads_of_the_trial("float32"),
+    *read_trial_leads("float32"),
 ]
-BOTH = ("training_step", "training_step_avx512")
-STEPS = {
-    (row["model"], row["variant"]): row["step_secs"] for row in rows("training_step_nine_rounds")
+GPU_SECS = {row["variant"]: row["step_secs"] for row in rows("gpu_step")}
+GPU_BFLOAT16_SECS = GPU_SECS["bfloat16"]
+GPU_XLA_SECS = GPU_SECS["bfloat16 XLA"]
+GPU_PEER_SECS = GPU_SECS["Hugging Face bfloat16"]
+GPU_COMPILED_PEER_SECS = GPU_SECS["Hugging Face bfloat16 compiled"]
+
+
+class Figure(NamedTuple):
+    """A sentence of a page, with places for the values that rows give."""
+
+    page: str
+    sentence: str
+    values: Iterable[float]
+
+    def format(self) -> str:
+        return self.sentence.format(*self.values)
+
+
+FIGURES = {
+    "lead of our step": Figure(
+        page="docs/performance.md",
+        sentence="is {:.1f} to {:.1f} times as fast as that of Hugging Face",
+        values=ends(ALL_LEADS),
+    ),
+    "lead of our step in bfloat16": Figure(
+        page="docs/performance.md",
+        sentence="{:.1f} to {:.1f} times in bfloat16",
+        values=ends(read_trial_leads("bfloat16")),
+    ),
+    "lead over an eager step on a GPU": Figure(
+        page="docs/performance.md",
+        sentence="is {:.0f} % faster than their eager step",
+        values=[100 * (GPU_PEER_SECS / GPU_XLA_SECS - 1)],
+    ),
+    "lead of a compiled step on a GPU": Figure(
+        page="docs/performance.md",
+        sentence="{:.0f} % slower than a compiled one",
+        values=[100 * (1 - GPU_COMPILED_PEER_SECS / GPU_XLA_SECS)],
+    ),
+    "gain by XLA": Figure(
+        page="docs/performance.md",
+        sentence="up to {:.1f} times as fast",
+        values=[max(gains_by_xla())],
+    ),
+    "gain by XLA on a GPU": Figure(
+        page="docs/performance.md",
+        sentence="became {:.1f} times as fast, after",
+        values=[GPU_BFLOAT16_SECS / GPU_XLA_SECS],
+    ),
+    "gain by kept memory": Figure(
+        page="docs/performance.md",
+        sentence="became {:.1f} to {:.1f} times as fast",
+        values=ends(gains_by_kept_memory()),
+    ),
+    "speed of the input": Figure(
+        page="docs/scaling_out.md",
+        sentence="about {:,} records a second",
+        values=least_records_per_sec(length=128),
+    ),
+    "lead of our step, in the comparison": Figure(
+        page="docs/reports/comparison.md",
+        sentence="{:.1f} to {:.1f} times ours",
+        values=ends(ALL_LEADS),
+    ),
+    "lead in fine-tuning": Figure(
+        page="docs/reports/comparison.md",
+        sentence="{:.2f} to {:.2f} times ours",
+        values=ends(leads_in_fine_tuning()),
+    ),
+    "lead with 12 layers": Figure(
+        page="docs/reports/comparison.md",
+        sentence="{:.1f} to {:.1f} times with 12 layers",
+        values=ends(leads_on_both_processors("12/")),
+    ),
+    "lead with 2 layers": Figure(
+        page="docs/reports/comparison.md",
+        sentence="{:.1f} to {:.1f} times with 2 layers",
+        values=ends(leads_on_both_processors("2/")),
+    ),
 }
-XLA_GAINS = [
-    secs / STEPS[model, "XLA"] for (model, variant), secs in STEPS.items() if variant == "plain"
-]
-ON_A_GPU = {row["variant"]: row["step_secs"] for row in rows("gpu_step")}
-FIGURES = [
-    ("docs/performance.md", "is {:.1f} to {:.1f} times as fast as that of Hugging Face", ends(ALL_LEADS)),
-    ("docs/performance.md", "{:.1f} to {:.1f} times in bfloat16", ends(leads_of_the_trial("bfloat16"))),
-    ("docs/performance.md", "is {:.0f} % faster than their eager step", [
-        100 * (ON_A_GPU["Hugging Face bfloat16"] / ON_A_GPU["bfloat16 XLA"] - 1)
-    ]),
-    ("docs/performance.md", "{:.0f} % slower than a compiled one", [
-        100 * (1 - ON_A_GPU["Hugging Face bfloat16 compiled"] / ON_A_GPU["bfloat16 XLA"])
-    ]),
-    ("docs/performance.md", "up to {:.1f} times as fast", [max(XLA_GAINS)]),
-    ("docs/performance.md", "became {:.1f} times as fast, after", [ON_A_GPU["bfloat16"] / ON_A_GPU["bfloat16 XLA"]]),
-    ("docs/performance.md", "became {:.1f} to {:.1f} times as fast", ends(
-        row["usual_secs"] / row["kept_secs"] for row in rows("freed_memory") if row["what"] == "step"
-    )),
-    ("docs/scaling_out.md", "about {:,} records a second", [
-        round(min(row["records_per_sec"]), -3) for row in rows("input_pipeline") if row["length"] == 128
-    ]),
-    ("docs/reports/comparison.md", "{:.1f} to {:.1f} times ours", ends(ALL_LEADS)),
-    ("docs/reports/comparison.md", "{:.2f} to {:.2f} times ours", ends(leads_in_fine_tuning())),
-    ("docs/reports/comparison.md", "{:.1f} to {:.1f} times with 12 layers", ends(
-        lead for name in BOTH for lead in leads(name, "12/")
-    )),
-    ("docs/reports/comparison.md", "{:.1f} to {:.1f} times with 2 layers", ends(
-        lead for name in BOTH for lead in leads(name, "2/")
-    )),
-]  # fmt: skip
 # What a guide says of a measurement; where it is not in the table, it has no row.
 MEASURED = re.compile(
     r"[\d.]+ times (?:as|in|ours)\b|\d records a second|(?:half|third) (?:the|more) time"
 )
 
 
-@pytest.mark.parametrize(("page", "sentence", "values"), FIGURES)
-def test_figures_are_those_of_the_rows(page, sentence, values):
-    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
-    assert sentence.format(*values) in text
+@pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES)
+def test_figures_are_those_of_the_rows(figure):
+    page = join_lines(read(ROOT / figure.page))
+    assert figure.format() in page
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
 def test_a_figure_of_a_guide_has_rows(page):
-    text = " ".join(prose(page).split())
-    for name, sentence, values in FIGURES:
-        if ROOT / name == page:
-            text = text.replace(sentence.format(*values), "")
+    text = join_lines(prose(page))
+    for figure in FIGURES.values():
+        if ROOT / figure.page == page:
+            text = text.replace(figure.format(), "")
     assert MEASURED.findall(text) == []
 
 
-def test_the_memory_on_a_tpu_is_that_of_the_rows():
-    known = {
-        f"| {row['model']} | {row['length']} | {row['batch_size']} | {row.get('dtype', 'float32')} "
-        f"| {row['argument_bytes'] / 2**30:.2f} | {row['hbm_bytes'] / 2**30:.1f} |"
-        for row in rows("tpu_compile")
-        if row["num_replicas"] == 4
-    }
-    shown = re.findall(
-        r"^\| (?:base|large) .*$",
-        (ROOT / "docs" / "tpu.md").read_text(encoding="utf-8"),
-        re.MULTILINE,
+def format_tpu_row(row: dict) -> str:
+    """A line of the table of memory in docs/tpu.md."""
+    dtype = row.get("dtype", "float32")
+    argument_gib = row["argument_bytes"] / 2**30
+    hbm_gib = row["hbm_bytes"] / 2**30
+    return (
+        f"| {row['model']} | {row['length']} | {row['batch_size']} | {dtype} "
+        f"| {argument_gib:.2f} | {hbm_gib:.1f} |"
     )
-    assert len(shown) == 7
-    assert set(shown) <= known
 
 
+def test_the_memory_on_a_tpu_is_that_of_the_rows():
+    measurements = [row for row in rows("tpu_compile") if row["num_replicas"] == 4]
+    measured_lines = {format_tpu_row(row) for row in measurements}
+    page = read(DOCS / "tpu.md")
+    shown_lines = re.findall(r"^\| (?:base|large) .*$", page, re.MULTILINE)
+    assert len(shown_lines) == 7
+    assert set(shown_lines) <= measured_lines
+
+
+def assert_report_has_tables(page: str, printed: str):
+    """Each line of the printed tables is in a report; the case of a letter doesn't count."""
+    lines = printed.casefold().splitlines()
+    table_lines = [line for line in lines if line.startswith("| ")]
+    assert len(table_lines) > 7
+    report = read(DOCS / "reports" / f"{page}.md")
+    report_lines = report.casefold().splitlines()
+    assert set(table_lines) <= set(report_lines)
+
+
+def select_rows(results: str, variants: list[str]) -> list[dict]:
+    """The measurements of a benchmark's variants, of all of them where the list is empty."""
+    if not variants:
+        return rows(results)
+    return [row for row in rows(results) if row["variant"] in variants]
+
+
+# In each table the name of the results, and the variants that the table has if not all of them.
 @pytest.mark.parametrize(
-    ("script", "function", "page", "results"),
-    [("training_step", "print_table", "training_step", "training_step"),
-     ("gpu_step", "print_table", "training_step", "gpu_step"),
-     ("finetuning", "print_tables", "fine_tuning", "finetuning"),
-     ("finetuning", "print_all_variants", "fine_tuning", "less_to_train"),
-     ("embeddings", "print_tables", "embeddings", "embeddings"),
-     ("distillation", "print_tables", "fine_tuning", "distillation"), ("scaling_model", None, "scaling", None)],
-)  # fmt: skip
+    ("script", "function", "page", "tables"),
+    [
+        pytest.param(
+            "training_step",
+            "print_table",
+            "training_step",
+            [("training_step", "plain", "XLA")],
+            id="a step",
+        ),
+        pytest.param(
+            "gpu_step",
+            "print_table",
+            "training_step",
+            [("gpu_step",)],
+            id="a step on a GPU",
+        ),
+        pytest.param(
+            "finetuning",
+            "print_tables",
+            "fine_tuning",
+            [
+                ("finetuning", ""),
+                ("finetuning", '{"num_train_epochs": 1.0}fused'),
+            ],
+            id="fine-tuning",
+        ),
+        pytest.param(
+            "finetuning",
+            "print_all_variants",
+            "fine_tuning",
+            [("less_to_train",)],
+            id="less to train",
+        ),
+        pytest.param(
+            "embeddings",
+            "print_tables",
+            "embeddings",
+            [("embeddings",)],
+            id="embeddings",
+        ),
+        pytest.param(
+            "distillation",
+            "print_tables",
+            "fine_tuning",
+            [("distillation",)],
+            id="distillation",
+        ),
+    ],
+)
 def test_the_table_of_a_report_is_what_its_benchmark_prints(
-    script, function, page, results, monkeypatch, capsys
+    script, function, page, tables, monkeypatch, capsys
 ):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    if not function:
-        monkeypatch.setattr(sys, "argv", [script])
-        importlib.import_module(script).main()
-    found = rows(results) if results else []
-    if results in ("finetuning", "training_step"):  # two tables, and rows that are in none
-        tables = [("", "plain", "XLA"), ('{"num_train_epochs": 1.0}fused',)]
-        found = [[row for row in found if row["variant"] in variants] for variants in tables]
-    for compared in found if found and isinstance(found[0], list) else [found]:
-        if compared:
-            getattr(importlib.import_module(script), function)(compared)
-    printed = [
-        line.casefold() for line in capsys.readouterr().out.splitlines() if line.startswith("| ")
-    ]
-    assert len(printed) > 7
-    report = (ROOT / "docs" / "reports" / f"{page}.md").read_text(encoding="utf-8")
-    assert set(printed) <= set(report.casefold().splitlines())
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    print_table = getattr(importlib.import_module(script), function)
+    for results, *variants in tables:
+        print_table(select_rows(results, variants))
+    assert_report_has_tables(page, capsys.readouterr().out)
+
+
+def test_the_table_of_the_report_on_scaling_is_what_its_model_prints(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr(sys, "argv", ["scaling_model"])
+    importlib.import_module("scaling_model").main()
+    assert_report_has_tables("scaling", capsys.readouterr().out)
 
 
 def test_terms_of_the_model_of_many_replicas(monkeypatch):
     """By hand, for Large on 8 machines with 8 H100: 1.34 GB of gradients, and 64 examples a
     replica.
     """
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    monkeypatch.syspath_prepend(BENCHMARKS)
     model = importlib.import_module("scaling_model")
 
     def update(*words):
-        return model.update(
-            model.parse_arguments(words), model.MACHINES[0], "large", 128, 64, 64, 0.37
-        )
+        arguments = model.parse_arguments(words)
+        return model.update(arguments, model.MACHINES[0], "large", 128, 64, 64, 0.37)
+
+    num_weights = 336.2e6
+    base_share = 336.2 / 110.1
+    volume = 4 * num_weights
+    bucket = 25 * 2**20
+    within_machine = 450e9
+    between_machines = 50e9
+    latency = 6e-5
 
     plain = update("--checkpoint_secs=7", "--records_per_sec=1000", "--no-hides_all_reduce")
-    volume = 4 * 336.2e6
-    assert plain.all_reduce == pytest.approx(
-        2 * 7 / 8 * volume / 450e9 + 2 * 7 / 8 * volume / 50e9 + 6e-5
-    )
-    assert plain.optimizer == pytest.approx(28 * 336.2e6 / 3.35e12)
-    assert plain.checkpoint == pytest.approx(7 * 336.2 / 110.1 / 1000)
-    assert plain.secs == pytest.approx(8 * 64 / 1000 + plain.checkpoint), "reading takes longer"
+    secs_within = 2 * 7 / 8 * volume / within_machine
+    secs_between = 2 * 7 / 8 * volume / between_machines
+    assert plain.all_reduce == pytest.approx(secs_within + secs_between + latency)
+    assert plain.optimizer == pytest.approx(28 * num_weights / 3.35e12)
+    assert plain.checkpoint == pytest.approx(7 * base_share / 1000)
+    reading_secs = 8 * 64 / 1000
+    assert plain.secs == pytest.approx(reading_secs + plain.checkpoint), "reading takes longer"
+
     hidden = update("--hides_all_reduce", "--gradient_bytes=2", "--optimizer_secs=0.001")
-    assert hidden.all_reduce == pytest.approx(
-        2 * 7 / 8 * 25 * 2**20 * (1 / 450e9 + 1 / 50e9) + 6e-5
-    ), "a bucket"
-    assert hidden.optimizer == pytest.approx(0.001 * 336.2 / 110.1)
+    secs_per_byte = 1 / within_machine + 1 / between_machines
+    bucket_secs = 2 * 7 / 8 * bucket * secs_per_byte
+    assert hidden.all_reduce == pytest.approx(bucket_secs + latency), "a bucket"
+    assert hidden.optimizer == pytest.approx(0.001 * base_share)
+
     summed = update("--hides_all_reduce", "--num_accumulation_steps=4")
     assert summed.compute == pytest.approx(4 * plain.compute)
     assert summed.all_reduce == plain.all_reduce, "once for four batches, and not beside them"
 
 
-RELIABILITY = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+RELIABILITY = read(DOCS / "reliability.md")
 
 
 def test_the_tests_of_the_promises_exist():
     """A file's name stands before the names of its tests."""
-    file, defined, is_deleted, count = "", set(), False, 0
+    file = ""
+    defined_tests = set()
+    is_deleted = False
+    num_tests = 0
     for name in re.findall(r"`((?:\w+/)*test_\w+(?:\.py)?)`", RELIABILITY):
         if name.endswith(".py"):
             file = name
             is_deleted = _is_of_deleted_extension(file)
-            source = "" if is_deleted else (ROOT / "tests" / file).read_text(encoding="utf-8")
-            defined = set(re.findall(r"^def (test_\w+)", source, re.MULTILINE))
+            source = "" if is_deleted else read(ROOT / "tests" / file)
+            defined_tests = set(re.findall(r"^def (test_\w+)", source, re.MULTILINE))
         else:
-            count += 1
-            assert name in defined or is_deleted, f"{file} has no {name}"
-    assert count > 25
+            num_tests += 1
+            assert name in defined_tests or is_deleted, f"{file} has no {name}"
+    assert num_tests > 25
 
 
 def _is_of_deleted_extension(path: str) -> bool:
     """Whether a file below `tests` or `official_bert` was of an extension that somebody deleted."""
-    room, extension, *_ = (*path.replace(".", "/").split("/"), "", "")
-    return room == "extensions" and not (ROOT / "official_bert" / room / extension).exists()
+    parts = path.replace(".", "/").split("/")
+    if parts[0] != "extensions":
+        return False
+    folder = ROOT / "official_bert" / "/".join(parts[:2])
+    return not folder.exists()
 
 
 def test_every_promise_names_a_test():
@@ -368,8 +557,9 @@ def test_every_promise_names_a_test():
 
 
 def test_every_change_of_the_table_of_mutations_has_its_place():
-    mutations = runpy.run_path(str(ROOT / "benchmarks" / "mutations.py"))
-    assert list(mutations["problems"]()) == []
+    mutations = runpy.run_path(str(BENCHMARKS / "mutations.py"))
+    problems = mutations["problems"]
+    assert list(problems()) == []
 
 
 @pytest.mark.long
@@ -381,8 +571,8 @@ def test_the_first_hour_of_a_user(tmp_path):
     clone = tmp_path / "official_bert"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     (clone / ".venv").symlink_to(ROOT / ".venv")
-    finished = subprocess.run(
-        [clone / "tests" / "first_hour.sh"], capture_output=True, text=True, check=False
-    )
-    assert finished.returncode == 0, finished.stdout[-5000:] + finished.stderr[-5000:]
+    script = clone / "tests" / "first_hour.sh"
+    finished = subprocess.run([script], capture_output=True, text=True, check=False)
+    output_tail = finished.stdout[-5000:] + finished.stderr[-5000:]
+    assert finished.returncode == 0, output_tail
     assert finished.stdout.endswith("The first hour went well.\n")

@@ -5,11 +5,12 @@ replace, the kernels of the GPU lab without a GPU, and which rows benchmarks/gpu
 import ctypes
 import importlib
 import importlib.util
-import itertools
 import json
 import re
 import struct
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -35,31 +36,55 @@ def draw(*shape: int) -> tf.Tensor:
 
 
 def draw_keep(*shape: int) -> tf.Tensor:
-    return tf.constant(RANDOM.random(shape) > 0.3)
+    is_kept = RANDOM.random(shape) > 0.3
+    return tf.constant(is_kept)
 
 
 # --- Dropout by a hash
 
 
-def hash_with_numpy(size: int, rate: float, seed: tuple[int, int], index: int) -> np.ndarray:
-    def mix(bits):
-        bits = (bits ^ (bits >> 16)) * 0x7FEB352D % 2**32
-        bits = (bits ^ (bits >> 15)) * 0x846CA68B % 2**32
-        return bits ^ (bits >> 16)
+NUM_WORDS = 2**32  # of 32 bits
 
-    first_word, second_word = (np.uint64(word % 2**32) for word in seed)
-    mixed = mix((first_word + np.uint64(index * layers._STRIDE % 2**32)) % 2**32)
+
+def mix(bits):
+    """Mixes words of 32 bits, which stand in 64 bits."""
+    bits = bits ^ (bits >> 16)
+    bits = bits * 0x7FEB352D % NUM_WORDS
+    bits = bits ^ (bits >> 15)
+    bits = bits * 0x846CA68B % NUM_WORDS
+    return bits ^ (bits >> 16)
+
+
+def hash_with_numpy(size: int, rate: float, seed: tuple[int, int], index: int) -> np.ndarray:
+    """The mask that a dropout of this index keeps, by the steps of gpu_variants.hash_mask."""
+    first_seed, second_seed = seed
+    first_word = np.uint64(first_seed % NUM_WORDS)
+    second_word = np.uint64(second_seed % NUM_WORDS)
+    offset = np.uint64(index * layers._STRIDE % NUM_WORDS)
+    mixed = mix((first_word + offset) % NUM_WORDS)
     first_key = mix(mixed ^ second_word)
-    second_key = mix((mixed + second_word + 0x85EBCA6B) % 2**32)
-    bits = mix(np.arange(size, dtype=np.uint64) ^ first_key) ^ second_key
-    return bits * 0x9E3779B1 % 2**32 >= round(rate * 2**32)
+    summed = mixed + second_word + 0x85EBCA6B
+    second_key = mix(summed % NUM_WORDS)
+    positions = np.arange(size, dtype=np.uint64)
+    bits = mix(positions ^ first_key)
+    bits = bits ^ second_key
+    bits = bits * 0x9E3779B1 % NUM_WORDS
+    threshold = round(rate * NUM_WORDS)
+    return bits >= threshold
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_hash_mask_equals_numpy(is_compiled):
     hash_mask = tf.function(gpu_variants.hash_mask, jit_compile=is_compiled, autograph=False)
     mask = hash_mask(tf.zeros([7, 3, 5]), 0.3, tf.constant(SEED), 4)
-    np.testing.assert_array_equal(mask.numpy().ravel(), hash_with_numpy(105, 0.3, SEED, 4))
+    expected = hash_with_numpy(7 * 3 * 5, 0.3, SEED, 4)
+    np.testing.assert_array_equal(mask.numpy().ravel(), expected)
+
+
+def binomial_deviation(probability: float, size: int) -> float:
+    """The standard deviation of the mean of independent values that are true so often."""
+    variance = probability * (1 - probability)
+    return (variance / size) ** 0.5
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
@@ -67,21 +92,24 @@ def test_hash_masks_have_the_rate_and_are_independent(rate):
     """Masks of other dropouts, steps, replicas and rows agree as often as independent ones do."""
     size = 1 << 20
     mask = hash_with_numpy(size, rate, SEED, 4)
-    others = {
+    pairs = mask.reshape(-1, 2)
+    swapped_pairs = pairs[:, ::-1]
+    other_masks = {
         "dropout": hash_with_numpy(size, rate, SEED, 5),
         "step": hash_with_numpy(size, rate, (4, -7), 4),
         "replica": hash_with_numpy(size, rate, (3, -6), 4),
         "next position": np.roll(mask, 1),
         "next row": np.roll(mask, 128),
-        "opposite bit": mask.reshape(-1, 2)[:, ::-1].ravel(),
+        "opposite bit": swapped_pairs.ravel(),
     }
-    deviation = (rate * (1 - rate) / size) ** 0.5
-    assert abs(mask.mean() - (1 - rate)) < 5 * deviation
-    agreement = rate**2 + (1 - rate) ** 2
-    deviation = (agreement * (1 - agreement) / size) ** 0.5
-    for name, other in others.items():
+    rate_error = abs(mask.mean() - (1 - rate))
+    assert rate_error < 5 * binomial_deviation(rate, size)
+    expected_agreement = rate**2 + (1 - rate) ** 2
+    deviation = binomial_deviation(expected_agreement, size)
+    for name, other_mask in other_masks.items():
+        agreement = (mask == other_mask).mean()
         # The last case counts each pair twice, so its deviation is larger.
-        assert abs((mask == other).mean() - agreement) < 8 * deviation, name
+        assert abs(agreement - expected_agreement) < 8 * deviation, name
 
 
 # --- Candidates and the model
@@ -92,32 +120,75 @@ def plain_gelu(product, bias):
 
 
 def plain_residual_norm(product, residual, bias, gamma, beta, keep, rate):
-    summed = tf.where(keep, (product + bias) / (1 - rate), 0.0) + residual
+    with_bias = product + bias
+    dropped = tf.where(keep, with_bias / (1 - rate), 0.0)
+    summed = dropped + residual
     mean, variance = tf.nn.moments(summed, axes=[-1], keepdims=True)
-    return (summed - mean) * tf.math.rsqrt(variance + layers.LAYER_NORM_EPSILON) * gamma + beta
+    scale = tf.math.rsqrt(variance + layers.LAYER_NORM_EPSILON)
+    return (summed - mean) * scale * gamma + beta
 
 
 def plain_weights(scores, bias, keep, rate):
-    return tf.where(keep, tf.nn.softmax(scores + bias) / (1 - rate), 0.0)
+    probabilities = tf.nn.softmax(scores + bias)
+    return tf.where(keep, probabilities / (1 - rate), 0.0)
+
+
+class Case(NamedTuple):
+    """A candidate, its plain function, and their arguments: those with a gradient, and others."""
+
+    function: Callable
+    plain: Callable
+    inputs: list
+    others: list
 
 
 SCORES = draw(2, 3, 4, WIDTH)
-SCORES_BIAS = tf.constant(RANDOM.choice([0.0, -10000.0], (2, 1, 1, WIDTH)), tf.float32)
-SCORES_SETTINGS = [SCORES_BIAS, draw_keep(2, 3, 4, WIDTH), 0.3]
-NORM_INPUTS = [draw(NUM_ROWS, WIDTH), draw(NUM_ROWS, WIDTH), draw(WIDTH), draw(WIDTH), draw(WIDTH)]
-LABELS = tf.constant(RANDOM.integers(0, WIDTH, NUM_ROWS), tf.int32)
-# The candidate, the plain function, the arguments that have a gradient, and the others.
+MASK_BIAS = RANDOM.choice([0.0, -10000.0], (2, 1, 1, WIDTH))
+SCORES_SETTINGS = [
+    tf.constant(MASK_BIAS, tf.float32),
+    draw_keep(2, 3, 4, WIDTH),
+    0.3,
+]
+NORM_INPUTS = [
+    draw(NUM_ROWS, WIDTH),
+    draw(NUM_ROWS, WIDTH),
+    draw(WIDTH),
+    draw(WIDTH),
+    draw(WIDTH),
+]
+CLASSES = RANDOM.integers(0, WIDTH, NUM_ROWS)
+LABELS = tf.constant(CLASSES, tf.int32)
 CASES = {
-    "gelu": (gpu_variants.bias_gelu, plain_gelu, [draw(NUM_ROWS, WIDTH), draw(WIDTH)], []),
-    "norm": (
+    "gelu": Case(
+        gpu_variants.bias_gelu,
+        plain_gelu,
+        inputs=[draw(NUM_ROWS, WIDTH), draw(WIDTH)],
+        others=[],
+    ),
+    "norm": Case(
         gpu_variants.residual_norm,
         plain_residual_norm,
-        NORM_INPUTS,
-        [draw_keep(NUM_ROWS, WIDTH), 0.3],
+        inputs=NORM_INPUTS,
+        others=[draw_keep(NUM_ROWS, WIDTH), 0.3],
     ),
-    "probabilities": (gpu_variants.weigh_probabilities, plain_weights, [SCORES], SCORES_SETTINGS),
-    "softmax": (gpu_variants.weigh_scores, plain_weights, [SCORES], SCORES_SETTINGS),
-    "loss": (gpu_variants.cross_entropy, losses.cross_entropy, [draw(NUM_ROWS, WIDTH)], [LABELS]),
+    "probabilities": Case(
+        gpu_variants.weigh_probabilities,
+        plain_weights,
+        inputs=[SCORES],
+        others=SCORES_SETTINGS,
+    ),
+    "softmax": Case(
+        gpu_variants.weigh_scores,
+        plain_weights,
+        inputs=[SCORES],
+        others=SCORES_SETTINGS,
+    ),
+    "loss": Case(
+        gpu_variants.cross_entropy,
+        losses.cross_entropy,
+        inputs=[draw(NUM_ROWS, WIDTH)],
+        others=[LABELS],
+    ),
 }
 BARRIER_CASES = ("gelu", "norm", "softmax")
 SUM_CASES = ("gelu", "norm")
@@ -125,44 +196,61 @@ SUM_CASES = ("gelu", "norm")
 
 @pytest.mark.parametrize(
     ("name", "setting"),
-    [(name, "") for name in CASES]
-    + [(name, "barrier") for name in BARRIER_CASES]
-    + [(name, "sums") for name in SUM_CASES],
+    [
+        *[(name, "") for name in CASES],
+        *[(name, "barrier") for name in BARRIER_CASES],
+        *[(name, "sums") for name in SUM_CASES],
+    ],
 )
 def test_values_and_gradients_equal_the_plain_ones(name, setting):
-    function, plain, inputs, others = CASES[name]
+    case = CASES[name]
 
     def differentiate(function):
         @tf.function(jit_compile=True, autograph=False)
         def run():
             with tf.GradientTape() as tape:
-                tape.watch(inputs)
-                output = function(*inputs, *others)
+                tape.watch(case.inputs)
+                output = function(*case.inputs, *case.others)
                 loss = tf.reduce_sum(output * tf.cos(output))
-            return output, *tape.gradient(loss, inputs)
+            gradients = tape.gradient(loss, case.inputs)
+            return output, *gradients
 
         return run()
 
     with gpu_variants.apply_candidates(setting.split()):
-        results = differentiate(function)
-    for result, expected in zip(results, differentiate(plain), strict=True):
+        results = differentiate(case.function)
+    plain_results = differentiate(case.plain)
+    for result, expected in zip(results, plain_results, strict=True):
         np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
 
 
 def draw_batch(config: BertConfig) -> dict[str, np.ndarray]:
+    """A batch of four examples: of 16, 9, 16 and no tokens, and of 3, 2, 1 and 3 predictions."""
+    num_tokens = np.int32([16, 9, 16, 0])
+    num_predictions = np.int32([3, 2, 1, 3])
+    input_ids = RANDOM.integers(0, config.vocab_size, (4, 16), np.int32)
+    segment_ids = RANDOM.integers(0, 2, (4, 16), np.int32)
+    masked_lm_ids = RANDOM.integers(0, config.vocab_size, (4, 3), np.int32)
+    is_token = np.arange(16) < num_tokens[:, np.newaxis]
+    is_prediction = np.arange(3) < num_predictions[:, np.newaxis]
     return {
-        "input_ids": RANDOM.integers(0, config.vocab_size, (4, 16), np.int32),
-        "input_mask": np.int32([[1] * 16, [1] * 9 + [0] * 7, [1] * 16, [0] * 16]),
-        "segment_ids": RANDOM.integers(0, 2, (4, 16), np.int32),
+        "input_ids": input_ids,
+        "input_mask": is_token.astype(np.int32),
+        "segment_ids": segment_ids,
         "masked_lm_positions": np.int32([[1, 3, 8]] * 4),
-        "masked_lm_ids": RANDOM.integers(0, config.vocab_size, (4, 3), np.int32),
-        "masked_lm_weights": np.float32([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]]),
+        "masked_lm_ids": masked_lm_ids,
+        "masked_lm_weights": is_prediction.astype(np.float32),
         "next_sentence_labels": np.int32([[0], [1], [1], [0]]),
     }
 
 
 @pytest.mark.parametrize(
-    "names", [["hash"], ["norm", "gelu", "softmax", "loss", "qkv", "padded"], ["residual", "qkv"]]
+    "names",
+    [
+        ["hash"],
+        ["norm", "gelu", "softmax", "loss", "qkv", "padded"],
+        ["residual", "qkv"],
+    ],
 )
 def test_a_model_with_candidates_has_the_plain_gradients(names):
     config = BertConfig.from_dict(toy.BERT_CONFIG | toy.NO_DROPOUT)
@@ -172,10 +260,12 @@ def test_a_model_with_candidates_has_the_plain_gradients(names):
         seed_initial_weights(5)
         pretrainer = BertPretrainer(config)
         objective = PretrainingObjective(pretrainer, len(batch["input_ids"]))
+        totals = objective.totals(batch)
         with tf.GradientTape() as tape:
-            loss, _ = objective.loss(batch, objective.totals(batch), tf.constant(SEED))
+            loss, _ = objective.loss(batch, totals, tf.constant(SEED))
         weights = [weight.value for weight in pretrainer.trainable_weights]
-        return loss, [tf.convert_to_tensor(each) for each in tape.gradient(loss, weights)]
+        gradients = tape.gradient(loss, weights)
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     with gpu_variants.apply_candidates(names):
         loss, gradients = differentiate()
@@ -201,7 +291,10 @@ def test_an_unknown_candidate_is_refused():
 # --- cuDNN's kernels
 
 
-@pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="a GPU runs the call")
+HAS_GPU = bool(tf.config.list_physical_devices("GPU"))
+
+
+@pytest.mark.skipif(HAS_GPU, reason="a GPU runs the call")
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 @pytest.mark.parametrize("call", ["module", "custom call", "module with a bias"])
 def test_the_call_of_cudnn_reaches_xla(rate, call):
@@ -209,25 +302,36 @@ def test_the_call_of_cudnn_reaches_xla(rate, call):
     pytest.importorskip(
         "tensorflow.compiler.tf2xla.ops.gen_xla_ops", reason="TensorFlow has no calls of XLA"
     )
-    query, key, value = (tf.cast(draw(2, 64, 3, 64), tf.bfloat16) for _ in range(3))
+    query = tf.cast(draw(2, 64, 3, 64), tf.bfloat16)
+    key = tf.cast(draw(2, 64, 3, 64), tf.bfloat16)
+    value = tf.cast(draw(2, 64, 3, 64), tf.bfloat16)
     has_bias = call == "module with a bias"
-    mask = {"lengths": tf.constant([64, 5])}
     if has_bias:
         mask = {"bias": tf.zeros([2, 1, 64, 64], tf.bfloat16)}
+    else:
+        mask = {"lengths": tf.constant([64, 5])}
 
     @tf.function(jit_compile=True, autograph=False)
     def differentiate():
         with tf.GradientTape() as tape:
             tape.watch(query)
             context = cudnn_attention.attend(
-                query, key, value, rate=rate, seed=1, is_in_module=call != "custom call", **mask
+                query,
+                key,
+                value,
+                rate=rate,
+                seed=1,
+                is_in_module=call != "custom call",
+                **mask,
             )
         assert context.shape == query.shape
         gradient = tape.gradient(context, query)
         assert gradient.shape == query.shape
         return gradient
 
-    name = f"fmha{'ScaleBias' if has_bias else ''}Softmax{'Dropout' if rate else ''}"
+    scores_part = "ScaleBias" if has_bias else ""
+    dropout_part = "Dropout" if rate else ""
+    name = f"fmha{scores_part}Softmax{dropout_part}"
     with pytest.raises(tf.errors.NotFoundError, match=rf"__cudnn\${name}"):
         differentiate()
 
@@ -252,7 +356,11 @@ KERNEL = {
 
 
 def test_the_first_kernel_that_fits_is_chosen():
-    kernels = [KERNEL | {"length": 512}, KERNEL, KERNEL | {"num_threads": 128}]
+    kernels = [
+        KERNEL | {"length": 512},
+        KERNEL,
+        KERNEL | {"num_threads": 128},
+    ]
     chosen = kernel_attention.choose_kernels(kernels, length=128, num_heads=3, rate=0.1)
     assert chosen == {"forward": KERNEL}
     with pytest.raises(ValueError, match=r"no kernel for length 128, 4 heads and rate 0.1"):
@@ -263,7 +371,8 @@ def test_a_kernel_is_quoted_for_mlir():
     text = kernel_attention.format_config(KERNEL, batch_size=5)
     (quoted,) = re.findall(r'kernel_data = "([^"]*)"', text)
     assert "\n" not in text
-    assert re.sub(r"\\(..)", lambda match: chr(int(match[1], 16)), quoted) == KERNEL["ptx"]
+    unquoted = re.sub(r"\\(..)", lambda match: chr(int(match[1], 16)), quoted)
+    assert unquoted == KERNEL["ptx"]
     assert "grid_x = 15 : i32, grid_y = 2 : i32, grid_z = 1 : i32, block_x = 256 : i32" in text
 
 
@@ -293,9 +402,8 @@ print(json.dumps(compile_kernel(forward, (8, 128, 64), Problem(512, 12, 0.1))))
 def test_a_compiled_kernel_has_what_its_call_needs(tmp_path):
     finished = run_interpreter("-c", COMPILE, TRITON_CACHE_DIR=str(tmp_path))
     kernel = json.loads(finished.stdout)
-    assert {name: type(kernel[name]) for name in KERNEL} == {
-        name: type(value) for name, value in KERNEL.items()
-    }
+    for name, value in KERNEL.items():
+        assert type(kernel[name]) is type(value), name
     # Four inputs, two results, and Triton's scratch memory.
     assert kernel["num_parameters"] == 4 + 2 + kernel_attention._NUM_SCRATCH
     assert kernel["num_blocks"] == 4
@@ -309,9 +417,11 @@ def test_a_compiled_kernel_has_what_its_call_needs(tmp_path):
 def test_the_record_of_a_kernel():
     """The offsets are those of CUpti_ActivityKernel10: start 16, end 24, name 104."""
     name = ctypes.create_string_buffer(b"fusion_7")
-    record = struct.pack("<I12xQQ72xQ", 10, 1000, 1250, ctypes.addressof(name))
+    name_address = ctypes.addressof(name)
+    record = struct.pack("<I12xQQ72xQ", 10, 1000, 1250, name_address)
     memory = ctypes.create_string_buffer(record, len(record))
-    assert kernel_profile.read_record(ctypes.addressof(memory)) == ("fusion_7", 250)
+    record_address = ctypes.addressof(memory)
+    assert kernel_profile.read_record(record_address) == ("fusion_7", 250)
 
 
 def test_kernels_are_counted_by_class():
@@ -333,10 +443,14 @@ def gpu_lab(monkeypatch):
 def test_finished_rows_are_not_measured_again(tmp_path, monkeypatch, gpu_lab):
     output = tmp_path / "rows.jsonl"
     monkeypatch.setattr("sys.argv", ["gpu_lab.py", "--stage", "deep", f"--output={output}"])
-    (batch,) = gpu_lab.choose_batches(gpu_lab.parse_flags())
-    finished = [batch[0] | {"milliseconds": 1.0}, batch[1] | {"error": "no time left"}]
-    output.write_text("".join(json.dumps(row) + "\n" for row in finished), encoding="utf-8")
-    assert gpu_lab.choose_batches(gpu_lab.parse_flags()) == [batch[1:]]
+    flags = gpu_lab.parse_flags()
+    (batch,) = gpu_lab.choose_batches(flags)
+    first, second, *_ = batch
+    measured = json.dumps(first | {"milliseconds": 1.0})
+    failed = json.dumps(second | {"error": "no time left"})
+    output.write_text(f"{measured}\n{failed}\n", encoding="utf-8")
+    (remaining,) = gpu_lab.choose_batches(flags)
+    assert remaining == batch[1:]
 
 
 class FakeProcess:
@@ -388,9 +502,10 @@ def test_a_batch_measures_one_after_the_other_and_keeps_errors(gpu_lab):
 
 
 def test_the_stages_try_every_candidate(gpu_lab):
-    names = set()
-    batches = itertools.chain.from_iterable(gpu_lab.STAGES.values())
-    for row in itertools.chain.from_iterable(batches):
-        if row["variant"] not in (gpu_lab.PLAIN, gpu_lab.PEER):
-            names.update(row["variant"].split())
+    variants = set()
+    for batches in gpu_lab.STAGES.values():
+        for batch in batches:
+            variants.update(row["variant"] for row in batch)
+    variants -= {gpu_lab.PLAIN, gpu_lab.PEER}
+    names = set(" ".join(variants).split())
     assert names == set(gpu_variants.CANDIDATES)

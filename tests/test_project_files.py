@@ -23,16 +23,18 @@ from tests import dockerfiles
 from tests.shared import ROOT
 
 WORKFLOW = ".github/workflows/ci.yml"
-FORMS = (".github/ISSUE_TEMPLATE/bug_report.yml", ".github/ISSUE_TEMPLATE/feature_request.yml")
+BUG_REPORT = ".github/ISSUE_TEMPLATE/bug_report.yml"
+FEATURE_REQUEST = ".github/ISSUE_TEMPLATE/feature_request.yml"
 SCHEMAS = {
     WORKFLOW: "github-workflows",
-    FORMS[0]: "github-issue-forms",
-    FORMS[1]: "github-issue-forms",
+    BUG_REPORT: "github-issue-forms",
+    FEATURE_REQUEST: "github-issue-forms",
     ".github/ISSUE_TEMPLATE/config.yml": "github-issue-config",
     "CITATION.cff": "citation-file-format",
 }
 DOCKER_INSTRUCTIONS = {"ARG", "CMD", "COPY", "ENTRYPOINT", "FROM", "RUN", "WORKDIR"}
 PYTHONS = ["3.11", "3.12", "3.13"]
+LINK = re.compile(r"\]\(([^)]*)\)")
 
 
 def read(name: str) -> str:
@@ -42,33 +44,55 @@ def read(name: str) -> str:
 def read_yaml(name: str):
     """Returns a file of YAML 1.2, in which `on` is a word and a date is text."""
     reader = YAML(typ="safe")
-    reader.constructor.add_constructor(
-        "tag:yaml.org,2002:timestamp", lambda constructor, node: constructor.construct_scalar(node)
+    constructor = reader.constructor
+    constructor.add_constructor(
+        "tag:yaml.org,2002:timestamp",
+        lambda constructor, node: constructor.construct_scalar(node),
     )
     return reader.load(read(name))
+
+
+def read_json(name: str) -> dict:
+    return json.loads(read(name))
 
 
 def project() -> dict:
     return tomllib.loads(read("pyproject.toml"))
 
 
+def metadata() -> dict:
+    """What the package index shows of the project."""
+    return project()["project"]
+
+
+def find_in_lines(pattern: str, text: str) -> list:
+    """Returns the matches of a pattern in which ^ and $ are the ends of a line."""
+    return re.findall(pattern, text, re.MULTILINE)
+
+
 def make_targets() -> set[str]:
     makefile = read("Makefile").replace("\\\n", "")
-    return set(re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)[1].split())
+    (targets,) = find_in_lines(r"^\.PHONY: (.+)$", makefile)
+    return set(targets.split())
 
 
-def targets_of(command: str) -> list[str]:
+def command_targets(command: str) -> set[str]:
     """Returns the targets of a `make` command, without its flags and variables."""
     program, *words = shlex.split(command)
     assert program == "make"
-    return [word for word in words if "=" not in word]
+    return {word for word in words if "=" not in word}
 
 
 def schema_errors(document, schema_name: str) -> list[str]:
     vendor = importlib.resources.files("check_jsonschema.builtin_schemas.vendor")
-    schema = json.loads(vendor.joinpath(f"{schema_name}.json").read_text(encoding="utf-8"))
-    validator = jsonschema.validators.validator_for(schema)(schema)
-    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
+    file = vendor.joinpath(f"{schema_name}.json")
+    schema = json.loads(file.read_text(encoding="utf-8"))
+    validator_class = jsonschema.validators.validator_for(schema)
+    validator = validator_class(schema)
+    errors = []
+    for error in validator.iter_errors(document):
+        errors.append(f"{error.json_path}: {error.message}")
+    return errors
 
 
 @pytest.mark.parametrize(("name", "schema"), SCHEMAS.items(), ids=SCHEMAS)
@@ -77,16 +101,19 @@ def test_follows_its_schema(name, schema):
 
 
 @pytest.mark.parametrize(
-    ("name", "break_it"),
+    ("name", "path", "field"),
     [
-        (WORKFLOW, lambda document: document["jobs"]["lint"].pop("runs-on")),
-        (FORMS[0], lambda document: document["body"][1].pop("attributes")),
-        ("CITATION.cff", lambda document: document.pop("authors")),
+        pytest.param(WORKFLOW, ["jobs", "lint"], "runs-on", id="workflow"),
+        pytest.param(BUG_REPORT, ["body", 1], "attributes", id="issue form"),
+        pytest.param("CITATION.cff", [], "authors", id="citation"),
     ],
 )
-def test_the_schemas_bite(name, break_it):
+def test_the_schemas_bite(name, path, field):
     document = read_yaml(name)
-    break_it(document)
+    part = document
+    for key in path:
+        part = part[key]
+    del part[field]
     assert schema_errors(document, SCHEMAS[name])
 
 
@@ -97,46 +124,59 @@ def test_the_jobs_of_the_workflow():
     workflow = read_yaml(WORKFLOW)
     assert list(workflow["jobs"]) == ["lint", "core", "extensions", "docs"]
     assert workflow["permissions"] == {"contents": "read"}
+    known_targets = make_targets()
     for name, job in workflow["jobs"].items():
         assert 0 < job["timeout-minutes"] <= 60, name
-        checkout, python, *commands = job["steps"]
+        checkout, python, *command_steps = job["steps"]
         assert checkout["uses"].startswith("actions/checkout@v")
         assert python["uses"].startswith("actions/setup-python@v")
-        assert commands, name
-        for step in commands:
-            assert set(targets_of(step["run"])) <= make_targets(), step
+        assert command_steps, name
+        for step in command_steps:
+            assert command_targets(step["run"]) <= known_targets, step
 
 
 @pytest.mark.parametrize("job", ["core", "extensions"])
 def test_the_matrix_has_every_supported_python(job):
-    description = read_yaml(WORKFLOW)["jobs"][job]
-    assert description["strategy"]["matrix"]["python"] == PYTHONS
-    assert description["steps"][1]["with"]["python-version"] == "${{ matrix.python }}"
-    assert project()["project"]["requires-python"] == ">=3.11,<3.14"
+    workflow = read_yaml(WORKFLOW)
+    description = workflow["jobs"][job]
+    matrix = description["strategy"]["matrix"]
+    assert matrix["python"] == PYTHONS
+    _, setup_python, *_ = description["steps"]
+    inputs = setup_python["with"]
+    assert inputs["python-version"] == "${{ matrix.python }}"
+    assert metadata()["requires-python"] == ">=3.11,<3.14"
 
 
 def test_core_and_extensions_run_every_quick_test():
     makefile = read("Makefile")
-    recipes = dict(re.findall(r"^(test-core|test-extensions):.*\n\t(.*)$", makefile, re.MULTILINE))
+    recipes = dict(find_in_lines(r"^(test-core|test-extensions):.*\n\t(.*)$", makefile))
     assert "-m core " in recipes["test-core"]
     assert '-m "not core and not long" ' in recipes["test-extensions"]
 
 
 def test_ci_makes_the_distribution():
-    lines = re.findall(r"^ *make -C \"\$complete\" (.*)$", read(".ci/run"), re.MULTILINE)
-    assert {"lint", "dist", "docs"} <= set(lines[0].split()) <= make_targets()
+    first_line, *_ = find_in_lines(r"^ *make -C \"\$complete\" (.*)$", read(".ci/run"))
+    targets = set(first_line.split())
+    assert {"lint", "dist", "docs"} <= targets
+    assert targets <= make_targets()
 
 
 # --- Issues, pull requests, hooks
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", [BUG_REPORT, FEATURE_REQUEST])
 def test_a_form_asks_each_question_once(name):
     form = read_yaml(name)
-    fields = [field for field in form["body"] if field["type"] != "markdown"]
-    identifiers = [field["id"] for field in fields]
+    identifiers = []
+    required = []
+    for field in form["body"]:
+        if field["type"] == "markdown":
+            continue
+        identifiers.append(field["id"])
+        validations = field.get("validations", {})
+        required.append(validations.get("required"))
     assert len(identifiers) == len(set(identifiers))
-    assert any(field.get("validations", {}).get("required") for field in fields)
+    assert any(required)
 
 
 def test_the_checklist_of_a_pull_request_names_what_exists():
@@ -144,7 +184,7 @@ def test_the_checklist_of_a_pull_request_names_what_exists():
     assert names
     for name in names:
         if name.startswith("make "):
-            assert set(targets_of(name)) <= make_targets()
+            assert command_targets(name) <= make_targets()
         else:
             assert (ROOT / name).exists(), name
 
@@ -152,29 +192,43 @@ def test_the_checklist_of_a_pull_request_names_what_exists():
 def test_the_hooks_run_the_tools_of_the_makefile():
     (repository,) = read_yaml(".pre-commit-config.yaml")["repos"]
     assert repository["repo"] == "local"
-    hooks = {hook["id"]: hook for hook in repository["hooks"]}
-    assert list(hooks) == ["ruff-check", "ruff-format", "check-names", "codespell", "pyright"]
-    makefile = read("Makefile").replace("$(IN_VENV)", ".venv/bin/python")
-    for hook in hooks.values():
-        command = " ".join(word for word in hook["entry"].split() if not word.startswith("--"))
-        assert re.search(rf"{re.escape(command)}( |$)", makefile, re.MULTILINE), hook["id"]
+    entries = {}
+    for hook in repository["hooks"]:
         assert hook["language"] == "system"
+        entries[hook["id"]] = hook["entry"]
+    assert list(entries) == [
+        "ruff-check",
+        "ruff-format",
+        "check-names",
+        "codespell",
+        "pyright",
+    ]
+    makefile = read("Makefile").replace("$(IN_VENV)", ".venv/bin/python")
+    for name, entry in entries.items():
+        words = [word for word in entry.split() if not word.startswith("--")]
+        command = re.escape(" ".join(words))
+        assert find_in_lines(f"{command}( |$)", makefile), name
 
 
 def test_pyright_reads_the_package_with_its_environment():
     settings = project()["tool"]["pyright"]
     assert settings["typeCheckingMode"] == "basic"
-    assert (ROOT / settings["include"][0] / "py.typed").exists()
-    assert f"{settings['venvPath']}/{settings['venv']}" == "./.venv"
+    package, *_ = settings["include"]
+    marker = ROOT / package / "py.typed"
+    assert marker.exists()
+    assert settings["venvPath"] == "."
+    assert settings["venv"] == ".venv"
 
 
 # --- Version, citation, security
 
 
 def test_version_and_date_agree():
-    version, date = re.search(r"^## (\S+) \((\S+)\)$", read("CHANGELOG.md"), re.MULTILINE).groups()
+    newest, *_ = find_in_lines(r"^## (\S+) \((\S+)\)$", read("CHANGELOG.md"))
+    version, date = newest
+    assert version == official_bert.__version__
     citation = read_yaml("CITATION.cff")
-    assert version == citation["version"] == official_bert.__version__
+    assert version == citation["version"]
     assert date == citation["date-released"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", date)
 
@@ -184,21 +238,31 @@ def test_the_release_is_short_enough_to_read():
     assert newest.count("\n") <= 60
 
 
-def test_the_citation_names_this_port_and_the_paper():
+def test_the_citation_names_this_port():
     citation = read_yaml("CITATION.cff")
-    metadata = project()["project"]
-    assert [author["name"] for author in citation["authors"]] == [metadata["authors"][0]["name"]]
-    assert citation["license"] == metadata["license"]
+    (author,) = citation["authors"]
+    first_author, *_ = metadata()["authors"]
+    assert author["name"] == first_author["name"]
+    assert citation["license"] == metadata()["license"]
+
+
+def test_the_citation_names_the_paper():
+    citation = read_yaml("CITATION.cff")
     paper = citation["preferred-citation"]
-    assert [author["family-names"] for author in paper["authors"]] == [
+    family_names = [author["family-names"] for author in paper["authors"]]
+    assert family_names == [
         "Devlin",
         "Chang",
         "Lee",
         "Toutanova",
     ]
     assert paper["title"].startswith("BERT: Pre-training of Deep Bidirectional Transformers")
-    assert (paper["year"], paper["doi"]) == (2019, "10.18653/v1/N19-1423")
-    assert metadata["urls"]["Paper"].rpartition("/")[2] in paper["identifiers"][0]["value"]
+    assert paper["year"] == 2019
+    assert paper["doi"] == "10.18653/v1/N19-1423"
+    address = metadata()["urls"]["Paper"]
+    _, _, paper_number = address.rpartition("/")
+    identifier, *_ = paper["identifiers"]
+    assert paper_number in identifier["value"]
 
 
 @pytest.mark.parametrize(
@@ -210,8 +274,9 @@ def test_the_citation_names_this_port_and_the_paper():
 )
 def test_the_rules_of_the_project(page, headings):
     text = read(page)
-    assert headings <= set(re.findall(r"^#+ (.*)$", text, re.MULTILINE))
-    for target in re.findall(r"\]\(([^)]*)\)", text):
+    page_headings = find_in_lines(r"^#+ (.*)$", text)
+    assert headings <= set(page_headings)
+    for target in LINK.findall(text):
         assert (ROOT / target).exists(), target
 
 
@@ -220,8 +285,14 @@ def test_the_rules_of_the_project(page, headings):
 DOCKERFILE = dockerfiles.parse(read("Dockerfile"))
 
 
-def words(name: str, stage: str) -> list[str]:
-    return [each.words for each in DOCKERFILE if (each.name, each.stage) == (name, stage)]
+def find_instructions(name: str) -> list[dockerfiles.Instruction]:
+    return [instruction for instruction in DOCKERFILE if instruction.name == name]
+
+
+def find_words(name: str, stage: str) -> list[str]:
+    """The words of each instruction of a name in a stage."""
+    instructions = find_instructions(name)
+    return [instruction.words for instruction in instructions if instruction.stage == stage]
 
 
 def test_each_instruction_is_known():
@@ -231,60 +302,77 @@ def test_each_instruction_is_known():
 
 
 def test_the_stages_start_from_a_supported_python():
-    (default,) = words("ARG", "")
+    (default,) = find_words("ARG", "")
     name, version = default.split("=")
     assert version in PYTHONS
-    stages = [each.words for each in DOCKERFILE if each.name == "FROM"]
     base = f"python:${{{name}}}-slim"
-    assert stages == [f"{base} AS development", f"{base} AS training"]
+    development, training = find_instructions("FROM")
+    assert development.words == f"{base} AS development"
+    assert training.words == f"{base} AS training"
 
 
 def test_every_copied_file_exists_and_reaches_the_builder():
     files = dockerfiles.project_files()
     dockerignore = read(".dockerignore")
-    copies = [each for each in DOCKERFILE if each.name == "COPY"]
+    copies = find_instructions("COPY")
     assert copies
     for copy in copies:
-        for pattern, names in dockerfiles.sources(copy, files).items():
-            assert names, f"line {copy.line}: {pattern} is not in the repository"
-            hidden = [name for name in names if dockerfiles.is_ignored(name, dockerignore)]
-            assert hidden == [], f"line {copy.line}: .dockerignore hides files of {pattern}"
-        if len(copy.words.split()) > 2:
-            assert copy.words.endswith("/"), f"line {copy.line}: several sources need a folder"
+        place = f"line {copy.line}"
+        sources = dockerfiles.sources(copy, files)
+        for pattern, names in sources.items():
+            assert names, f"{place}: {pattern} is not in the repository"
+            hidden_names = [name for name in names if dockerfiles.is_ignored(name, dockerignore)]
+            assert hidden_names == [], f"{place}: .dockerignore hides files of {pattern}"
+        if len(sources) > 1:
+            assert copy.words.endswith("/"), f"{place}: several sources need a folder"
 
 
 def test_the_builder_sees_nothing_else():
     dockerignore = read(".dockerignore")
-    for name in (".git/config", ".venv/bin/python", "tests/shared.py", "docs/tpu.md", "README.md"):
+    names = [
+        ".git/config",
+        ".venv/bin/python",
+        "tests/shared.py",
+        "docs/tpu.md",
+        "README.md",
+        "official_bert/io/__pycache__/files.pyc",
+    ]
+    for name in names:
         assert dockerfiles.is_ignored(name, dockerignore), name
-    assert dockerfiles.is_ignored("official_bert/io/__pycache__/files.pyc", dockerignore)
 
 
 def test_the_installed_lists_are_copied_before():
     """A requirements file of a RUN is copied by an earlier instruction."""
-    copied = set()
+    copied_names = set()
     for instruction in DOCKERFILE:
         if instruction.name == "COPY":
-            copied |= set(instruction.words.split()[:-1])
+            *sources, _ = instruction.words.split()
+            copied_names.update(sources)
         elif instruction.name == "RUN":
-            assert set(re.findall(r"--requirement (\S+)", instruction.words)) <= copied
+            installed_lists = re.findall(r"--requirement (\S+)", instruction.words)
+            assert set(installed_lists) <= copied_names
 
 
 def test_the_image_runs_the_console_command():
-    (entry,) = words("ENTRYPOINT", "training")
-    assert json.loads(entry) == list(project()["project"]["scripts"])
-    (default,) = words("CMD", "training")
+    (entry,) = find_words("ENTRYPOINT", "training")
+    scripts = metadata()["scripts"]
+    assert json.loads(entry) == list(scripts)
+    (default,) = find_words("CMD", "training")
     assert json.loads(default) == ["--help"]
 
 
 def test_the_image_fits_the_job_templates():
     """The templates of Kubernetes start examples/clusters/start_worker.py in /official_bert."""
-    (folder,) = words("WORKDIR", "training")
+    (folder,) = find_words("WORKDIR", "training")
     template = read("examples/clusters/indexed_job.yaml")
     assert f"workingDir: {folder}\n" in template
-    script = re.search(r"command: \[python, (\S+)\]", template)[1]
-    copied = [pattern for copy in words("COPY", "training") for pattern in copy.split()[:-1]]
-    assert script.partition("/")[0] in copied
+    script, *_ = find_in_lines(r"command: \[python, (\S+)\]", template)
+    top_folder, _, _ = script.partition("/")
+    copied_patterns = []
+    for copy in find_words("COPY", "training"):
+        *sources, _ = copy.split()
+        copied_patterns.extend(sources)
+    assert top_folder in copied_patterns
 
 
 def test_a_part_of_an_instruction_is_an_error():
@@ -292,16 +380,24 @@ def test_a_part_of_an_instruction_is_an_error():
         dockerfiles.parse("FROM python\nRUN pip \\\n")
 
 
-def test_the_development_container():
-    container = json.loads(read(".devcontainer/devcontainer.json"))
+def test_the_development_container_is_a_stage_of_the_dockerfile():
+    container = read_json(".devcontainer/devcontainer.json")
     build = container["build"]
     folder = ROOT / ".devcontainer"
-    assert (folder / build["dockerfile"]).resolve() == ROOT / "Dockerfile"
-    assert (folder / build["context"]).resolve() == ROOT
-    assert build["target"] in {instruction.stage for instruction in DOCKERFILE}
-    assert set(targets_of(container["postCreateCommand"])) <= make_targets()
-    (packages,) = words("RUN", build["target"])
+    dockerfile = folder / build["dockerfile"]
+    assert dockerfile.resolve() == ROOT / "Dockerfile"
+    context = folder / build["context"]
+    assert context.resolve() == ROOT
+    stages = {instruction.stage for instruction in DOCKERFILE}
+    assert build["target"] in stages
+    (packages,) = find_words("RUN", build["target"])
     assert {"make", "git"} <= set(packages.split())
+
+
+def test_the_development_container_is_ready_for_tests():
+    container = read_json(".devcontainer/devcontainer.json")
+    targets = command_targets(container["postCreateCommand"])
+    assert targets <= make_targets()
     settings = container["customizations"]["vscode"]["settings"]
     assert settings["python.testing.pytestEnabled"] is True
 
@@ -310,51 +406,63 @@ def test_the_development_container():
 
 
 def test_the_page_of_the_package_index_has_only_absolute_links():
-    page = read(project()["project"]["readme"])
-    links = re.findall(r"\]\(([^)]*)\)", page)
+    page = read(metadata()["readme"])
+    links = LINK.findall(page)
     assert links
-    assert all(link.startswith("https://") for link in links), links
+    for link in links:
+        assert link.startswith("https://")
 
 
 def test_the_page_of_the_package_index_names_what_exists():
-    page = read(project()["project"]["readme"])
-    commands = set(re.findall(r"^(?:.*\| )?official-bert (\w+)", page, re.MULTILINE))
-    assert {"run_classifier", "predict"} == commands
+    page = read(metadata()["readme"])
+    commands = set(find_in_lines(r"^(?:.*\| )?official-bert (\w+)", page))
+    assert commands == {"run_classifier", "predict"}
     assert commands <= set(catalog.commands())
-    extras = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    extras = find_in_lines(r"^\| `(\w+)` \|", page)
     assert extras
-    assert extras <= set(project()["project"]["optional-dependencies"])
+    assert set(extras) <= set(metadata()["optional-dependencies"])
+
+
+def find_nodes(tree: ast.AST, kind: type) -> list:
+    return [node for node in ast.walk(tree) if isinstance(node, kind)]
+
+
+def parse_classifier_module() -> ast.Module:
+    """The source of Classifier; importing the class would load TensorFlow."""
+    spec = importlib.util.find_spec(official_bert._PUBLIC["Classifier"])
+    source = pathlib.Path(spec.origin).read_text(encoding="utf-8")
+    return ast.parse(source)
 
 
 def test_the_python_of_the_package_index_fits_the_signatures():
-    """The signature is read from the source: importing the class would load TensorFlow."""
-    (code,) = re.findall(r"```python\n(.*?)```", read("docs/package_index.md"), re.DOTALL)
+    page = read("docs/package_index.md")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     example = ast.parse(code)
-    imported = [name.name for name in example.body[0].names]
-    assert imported == ["Classifier"]
-    (call,) = (
-        node
-        for node in ast.walk(example)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Classifier.train"
-    )
-    spec = importlib.util.find_spec(official_bert._PUBLIC["Classifier"])
-    (train,) = (
-        node
-        for node in ast.walk(ast.parse(pathlib.Path(spec.origin).read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef) and node.name == "train"
-    )
-    _, *positional = [argument.arg for argument in train.args.posonlyargs + train.args.args]
-    assert len(call.args) <= len(positional)
-    names = {keyword.arg for keyword in call.keywords}
-    assert names <= {*positional[len(call.args) :], *(each.arg for each in train.args.kwonlyargs)}
+    (alias,) = example.body[0].names
+    assert alias.name == "Classifier"
+    calls = find_nodes(example, ast.Call)
+    (call,) = [call for call in calls if ast.unparse(call.func) == "Classifier.train"]
+    functions = find_nodes(parse_classifier_module(), ast.FunctionDef)
+    (train,) = [function for function in functions if function.name == "train"]
+
+    parameters = train.args
+    _self, *positional = [*parameters.posonlyargs, *parameters.args]
+    num_positional = len(call.args)
+    assert num_positional <= len(positional)
+    remaining = [*positional[num_positional:], *parameters.kwonlyargs]
+    allowed_keywords = {parameter.arg for parameter in remaining}
+    keywords = {keyword.arg for keyword in call.keywords}
+    assert keywords <= allowed_keywords
 
 
 def test_the_classifiers_name_every_supported_python():
-    classifiers = project()["project"]["classifiers"]
+    classifiers = metadata()["classifiers"]
     prefix = "Programming Language :: Python :: "
-    versions = [line.removeprefix(prefix) for line in classifiers if line.startswith(prefix)]
+    python_lines = [line for line in classifiers if line.startswith(prefix)]
+    versions = [line.removeprefix(prefix) for line in python_lines]
     assert versions == ["3 :: Only", *PYTHONS]
-    assert not any(line.startswith("License ::") for line in classifiers), "license says it"
+    license_lines = [line for line in classifiers if line.startswith("License ::")]
+    assert license_lines == [], "license says it"
 
 
 def test_the_source_archive_names_what_exists():
@@ -365,4 +473,5 @@ def test_the_source_archive_names_what_exists():
             continue
         for pattern in patterns:
             copy = dockerfiles.Instruction(line=0, name="COPY", words=f"{pattern} .", stage="")
-            assert dockerfiles.sources(copy, files)[pattern], line
+            sources = dockerfiles.sources(copy, files)
+            assert sources[pattern], line

@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import itertools
 import json
 import pickle
 import unicodedata
@@ -20,7 +21,19 @@ from tests.oracles.plain_tokenizer import PlainTokenizer
 from tests.shared import GOLDEN, recording, shared
 
 # The vocabulary of the original's tests.
-PIECES = ["[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
+PIECES = [
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "want",
+    "##want",
+    "##ed",
+    "wa",
+    "un",
+    "runn",
+    "##ing",
+    ",",
+]
 
 
 @pytest.fixture
@@ -30,21 +43,33 @@ def vocab_file(tmp_path):
 
 def test_full_tokenizer(vocab_file):
     tokenizer = FullTokenizer(vocab_file)
-    tokens = tokenizer.tokenize("UNwant\u00e9d,running")
-    assert tokens == ["un", "##want", "##ed", ",", "runn", "##ing"]
-    assert tokenizer.convert_tokens_to_ids(tokens) == [7, 4, 5, 10, 8, 9]
-    assert tokenization.convert_tokens_to_ids(tokenizer.vocab, tokens) == [7, 4, 5, 10, 8, 9]
-    assert tokenizer.encode("UNwant\u00e9d,running") == [7, 4, 5, 10, 8, 9]
-    assert tokenizer.convert_ids_to_tokens([7, 4, 5, 10, 8, 9]) == tokens
+    text = "UNwant\u00e9d,running"
+    ids_by_token = {
+        "un": 7,
+        "##want": 4,
+        "##ed": 5,
+        ",": 10,
+        "runn": 8,
+        "##ing": 9,
+    }
+    tokens = list(ids_by_token)
+    ids = list(ids_by_token.values())
+    assert tokenizer.tokenize(text) == tokens
+    assert tokenizer.encode(text) == ids
+    assert tokenizer.convert_tokens_to_ids(tokens) == ids
+    assert tokenization.convert_tokens_to_ids(tokenizer.vocab, tokens) == ids
+    assert tokenizer.convert_ids_to_tokens(ids) == tokens
 
 
 def test_wordpiece_tokenizer():
-    tokenizer = WordpieceTokenizer(
-        vocab={piece: number for number, piece in enumerate(PIECES[:-1])}
-    )
+    pieces = PIECES[:-1]
+    vocab = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = WordpieceTokenizer(vocab)
     assert tokenizer.tokenize("") == []
-    assert tokenizer.tokenize("unwanted running") == ["un", "##want", "##ed", "runn", "##ing"]
-    assert tokenizer.tokenize("unwantedX running") == ["[UNK]", "runn", "##ing"]
+    known = tokenizer.tokenize("unwanted running")
+    assert known == ["un", "##want", "##ed", "runn", "##ing"]
+    unknown = tokenizer.tokenize("unwantedX running")
+    assert unknown == ["[UNK]", "runn", "##ing"]
 
 
 POO = "\U0001f4a9"
@@ -84,38 +109,65 @@ CORNERS = [
 
 @pytest.mark.parametrize(("text", "lower", "cased"), CORNERS)
 def test_corners_of_the_basic_rules(text, lower, cased):
-    assert BasicTokenizer().tokenize(text) == lower.split(" ")
-    assert BasicTokenizer(do_lower_case=False).tokenize(text) == cased.split(" ")
+    uncased_tokenizer = BasicTokenizer()
+    assert uncased_tokenizer.tokenize(text) == lower.split(" ")
+    cased_tokenizer = BasicTokenizer(do_lower_case=False)
+    assert cased_tokenizer.tokenize(text) == cased.split(" ")
 
 
 @pytest.mark.parametrize("letter", ["a", "ß"])
 def test_words_over_200_characters_are_unknown(tmp_path, letter):
-    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path, ["[UNK]", letter, f"##{letter}"]))
-    assert tokenizer.tokenize(letter * 200) == [letter] + [f"##{letter}"] * 199
-    assert tokenizer.tokenize(letter * 201) == ["[UNK]"]
-    assert tokenizer.encode(f"{letter * 201} {letter * 2}") == [0, 1, 2]
+    inner_piece = f"##{letter}"
+    vocab_file = toy.write_vocabulary(tmp_path, ["[UNK]", letter, inner_piece])
+    tokenizer = FullTokenizer(vocab_file)
+    longest_word = letter * 200
+    too_long_word = letter * 201
+    short_word = letter * 2
+    assert tokenizer.tokenize(longest_word) == [letter, *[inner_piece] * 199]
+    assert tokenizer.tokenize(too_long_word) == ["[UNK]"]
+    assert tokenizer.encode(f"{too_long_word} {short_word}") == [0, 1, 2]
 
 
 def test_text_is_str_or_utf8(vocab_file):
-    assert tokenization.convert_to_unicode("é".encode() + b"\xff") == "é"
+    invalid_at_the_end = "é".encode() + b"\xff"
+    assert tokenization.convert_to_unicode(invalid_at_the_end) == "é"
     assert tokenization.printable_text(b"ok") == "ok"
-    assert BasicTokenizer().tokenize(b"Caf\xc3\xa9") == ["cafe"]
-    assert FullTokenizer(vocab_file).encode(b"want\xff, UN") == [3, 10, 7]
+    basic_tokenizer = BasicTokenizer()
+    assert basic_tokenizer.tokenize(b"Caf\xc3\xa9") == ["cafe"]
+    tokenizer = FullTokenizer(vocab_file)
+    assert tokenizer.encode(b"want\xff, UN") == [3, 10, 7]
     with pytest.raises(ValueError, match="text must be str or UTF-8 bytes, got int"):
         tokenization.convert_to_unicode(3)
 
 
 def test_only_a_newline_ends_a_line_and_every_line_counts(tmp_path):
     path = tmp_path / "vocab.txt"
-    lines = ["[UNK]", "", " a ", "b\r", "a", "x\u2028y", "\u3000", "c\u0085", "d"]
+    lines = [
+        "[UNK]",
+        "",
+        " a ",
+        "b\r",
+        "a",
+        "x\u2028y",
+        "\u3000",
+        "c\u0085",
+        "d",
+    ]
     path.write_bytes("\n".join(lines).encode())
     vocab = tokenization.load_vocab(str(path))
     # Lines 1 and 6 are blank, lines 2 and 4 both hold "a": the position of the first, the id of the
     # last.
     assert list(vocab.items()) == [
-        ("[UNK]", 0), ("", 6), ("a", 4), ("b", 3), ("x\u2028y", 5), ("c", 7), ("d", 8),
-    ]  # fmt: skip
-    assert FullTokenizer(str(path)).inv_vocab[4] == "a"
+        ("[UNK]", 0),
+        ("", 6),
+        ("a", 4),
+        ("b", 3),
+        ("x\u2028y", 5),
+        ("c", 7),
+        ("d", 8),
+    ]
+    tokenizer = FullTokenizer(str(path))
+    assert tokenizer.inv_vocab[4] == "a"
 
 
 def test_unknown_pieces_and_ids_raise_key_error(vocab_file, tmp_path):
@@ -124,10 +176,10 @@ def test_unknown_pieces_and_ids_raise_key_error(vocab_file, tmp_path):
         tokenizer.convert_tokens_to_ids(["want", "absent"])
     with pytest.raises(KeyError):
         tokenizer.convert_ids_to_tokens([11])
-    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path, ["a"]))
-    assert tokenizer.tokenize("a b") == ["a", "[UNK]"]
+    without_unknown_piece = FullTokenizer(toy.write_vocabulary(tmp_path, ["a"]))
+    assert without_unknown_piece.tokenize("a b") == ["a", "[UNK]"]
     with pytest.raises(KeyError):
-        tokenizer.encode("a b")
+        without_unknown_piece.encode("a b")
 
 
 @pytest.mark.parametrize(
@@ -164,31 +216,39 @@ def write_recorded_vocabularies(folder, records) -> tuple[str, str]:
     Of a larger vocabulary the longest piece that fits is the same. The cased one has numbers of its
     own.
     """
-    lower = {
-        i: token
-        for record in records
-        for i, token in zip(record["lower_ids"], record["lower"], strict=True)
-    }
-    cased = dict.fromkeys(token for record in records for token in record["cased"])
-    lines = [lower.get(i, f"[{i}]") for i in range(max(lower) + 1)]
-    (folder / "lower").mkdir()
-    (folder / "cased").mkdir()
-    return toy.write_vocabulary(folder / "lower", lines), toy.write_vocabulary(
-        folder / "cased", list(cased)
-    )
+    uncased_by_id = {}
+    cased_tokens = []
+    for record in records:
+        uncased_by_id.update(zip(record["lower_ids"], record["lower"], strict=True))
+        cased_tokens.extend(record["cased"])
+    uncased_lines = [uncased_by_id.get(i, f"[{i}]") for i in range(max(uncased_by_id) + 1)]
+    cased_lines = list(dict.fromkeys(cased_tokens))
+    uncased_folder = folder / "lower"
+    cased_folder = folder / "cased"
+    uncased_folder.mkdir()
+    cased_folder.mkdir()
+    uncased_vocab = toy.write_vocabulary(uncased_folder, uncased_lines)
+    cased_vocab = toy.write_vocabulary(cased_folder, cased_lines)
+    return uncased_vocab, cased_vocab
 
 
 def assert_recorded_tokens(records, uncased_vocab, cased_vocab):
     """The tokenizer and the plain rules give what the original gave."""
     lower = FullTokenizer(str(uncased_vocab))
     cased = FullTokenizer(str(cased_vocab), do_lower_case=False)
-    plain_lower, plain_cased = PlainTokenizer(lower.vocab), PlainTokenizer(cased.vocab, False)
+    plain_lower = PlainTokenizer(lower.vocab)
+    plain_cased = PlainTokenizer(cased.vocab, False)
     for record in records:
         text = record["text"]
-        assert lower.tokenize(text) == plain_lower.tokenize(text) == record["lower"], text
+        lower_tokens = record["lower"]
+        assert lower.tokenize(text) == lower_tokens, text
+        assert plain_lower.tokenize(text) == lower_tokens, text
         assert lower.encode(text) == record["lower_ids"], text
-        assert cased.tokenize(text) == plain_cased.tokenize(text) == record["cased"], text
-        assert cased.encode(text) == cased.convert_tokens_to_ids(record["cased"]), text
+        cased_tokens = record["cased"]
+        assert cased.tokenize(text) == cased_tokens, text
+        assert plain_cased.tokenize(text) == cased_tokens, text
+        cased_ids = cased.convert_tokens_to_ids(cased_tokens)
+        assert cased.encode(text) == cased_ids, text
 
 
 def read_recorded_tokens(path) -> list[dict]:
@@ -199,25 +259,26 @@ def read_recorded_tokens(path) -> list[dict]:
 def test_equals_the_recorded_tokens(tmp_path):
     records = read_recorded_tokens(GOLDEN / "tokenization.jsonl.gz")
     assert len(records) == 1000
-    assert_recorded_tokens(records, *write_recorded_vocabularies(tmp_path, records))
+    uncased_vocab, cased_vocab = write_recorded_vocabularies(tmp_path, records)
+    assert_recorded_tokens(records, uncased_vocab, cased_vocab)
 
 
 @pytest.mark.needs_shared("golden/tokenization.jsonl.gz", "data/vocab")
 def test_equals_all_recorded_tokens_with_the_whole_vocabularies():
     records = read_recorded_tokens(shared("golden", "tokenization.jsonl.gz"))
     assert len(records) == 4800
-    assert_recorded_tokens(
-        records, *(shared("data", "vocab", f"{name}_vocab.txt") for name in ("uncased", "cased"))
-    )
+    uncased_vocab = shared("data", "vocab", "uncased_vocab.txt")
+    cased_vocab = shared("data", "vocab", "cased_vocab.txt")
+    assert_recorded_tokens(records, uncased_vocab, cased_vocab)
 
 
 SYLLABLES = [*list("19éßσςийท안녕の北京€…'.,-([½ﬁ"), "the", "an", "ing", "er", "to", "σα"]
-LETTERS = sorted(
-    {letter for syllable in SYLLABLES for letter in unicodedata.normalize("NFKD", syllable)}
-)
+LETTERS = sorted(set(unicodedata.normalize("NFKD", "".join(SYLLABLES))))
+FIRST_PIECES = [*SYLLABLES, *LETTERS]
+INNER_PIECES = [f"##{piece}" for piece in FIRST_PIECES]
 TEXT_PIECES = [
     "[UNK]",
-    *dict.fromkeys([*SYLLABLES, *LETTERS, *(f"##{piece}" for piece in [*SYLLABLES, *LETTERS])]),
+    *dict.fromkeys([*FIRST_PIECES, *INNER_PIECES]),
 ]
 TRICKY = list(
     " "
@@ -236,110 +297,178 @@ texts = st.lists(
 ).map("".join)
 
 
-@pytest.fixture(scope="module", params=[(True, None), (False, None), (True, False), (False, True)])
+# do_lower_case and strip_accents
+MODES = [
+    (True, None),
+    (False, None),
+    (True, False),
+    (False, True),
+]
+
+
+@pytest.fixture(scope="module", params=MODES)
 def pair(request, tmp_path_factory):
     """A tokenizer and its plain counterpart with the same vocabulary and flags."""
-    folder = tmp_path_factory.mktemp("vocabulary")
-    tokenizer = FullTokenizer(toy.write_vocabulary(folder, TEXT_PIECES), *request.param)
-    return tokenizer, PlainTokenizer(tokenizer.vocab, *request.param)
+    do_lower_case, strip_accents = request.param
+    vocab_file = toy.write_vocabulary(tmp_path_factory.mktemp("vocabulary"), TEXT_PIECES)
+    tokenizer = FullTokenizer(vocab_file, do_lower_case, strip_accents)
+    plain = PlainTokenizer(tokenizer.vocab, do_lower_case, strip_accents)
+    return tokenizer, plain
 
 
 @settings(max_examples=300, deadline=None)
 @given(text=texts)
 def test_equals_the_plain_rules(pair, text):
     tokenizer, plain = pair
+    words = tokenizer.basic_tokenizer.tokenize(text)
+    assert words == plain.words(text)
     expected = plain.tokenize(text)
-    assert tokenizer.basic_tokenizer.tokenize(text) == plain.words(text)
     assert tokenizer.tokenize(text) == expected
     assert tokenizer.tokenize(text) == expected  # now from the cache
-    assert tokenizer.encode(text) == [tokenizer.vocab[piece] for piece in expected]
+    expected_ids = [tokenizer.vocab[piece] for piece in expected]
+    assert tokenizer.encode(text) == expected_ids
 
 
 @pytest.mark.parametrize("pair", [(True, None), (False, None)], indirect=True)
 def test_every_character_equals_the_plain_rules(pair):
     tokenizer, plain = pair
+    basic_tokenizer = tokenizer.basic_tokenizer
     for start in range(0, 0x30000, 16):
-        text = "".join(f"a{chr(code)}B " for code in range(start, start + 16))
-        assert tokenizer.basic_tokenizer.tokenize(text) == plain.words(text), hex(start)
+        codes = range(start, start + 16)
+        text = "".join(f"a{chr(code)}B " for code in codes)
+        words = basic_tokenizer.tokenize(text)
+        assert words == plain.words(text), hex(start)
+
+
+def copy_by_pickle(tokenizer):
+    """Returns the tokenizer that another process would receive."""
+    pickled = pickle.dumps(tokenizer)
+    return pickle.loads(pickled)
 
 
 def test_the_cache_is_bounded_and_stays_right_when_it_overflows(pair, monkeypatch):
     tokenizer, plain = pair
     monkeypatch.setattr(word_cache, "CACHED_WORDS", 7)
-    tokenizer = pickle.loads(pickle.dumps(tokenizer))
+    tokenizer = copy_by_pickle(tokenizer)
     for number in range(200):
         text = f"the{number} an, (anthe{number % 9}) 北{number}"
-        assert tokenizer.tokenize(text) == plain.tokenize(text)
-        assert len(tokenizer._pieces) + len(tokenizer._pieces._older) <= 7
+        expected = plain.tokenize(text)
+        assert tokenizer.tokenize(text) == expected
+        cache = tokenizer._pieces
+        assert len(cache) + len(cache._older) <= 7
 
 
 def test_a_tokenizer_travels_without_its_cache(vocab_file):
     tokenizer = FullTokenizer(vocab_file, do_lower_case=False, strip_accents=True)
-    fresh_bytes = len(pickle.dumps(tokenizer))
-    tokenizer.encode(" ".join(f"word{number}" for number in range(1000)))
-    arrived = pickle.loads(pickle.dumps(tokenizer))
-    assert len(pickle.dumps(tokenizer)) == fresh_bytes
-    assert arrived.tokenize("w\u00e1nt Unw\u00e1nt") == ["want", "[UNK]"]
-    assert arrived.encode("un") == [7]
+    size_before = len(pickle.dumps(tokenizer))
+    many_words = " ".join(f"word{number}" for number in range(1000))
+    tokenizer.encode(many_words)
+    size_after = len(pickle.dumps(tokenizer))
+    assert size_after == size_before
+    received = copy_by_pickle(tokenizer)
+    assert received.tokenize("w\u00e1nt Unw\u00e1nt") == ["want", "[UNK]"]
+    assert received.encode("un") == [7]
 
 
-def ids_of(text):
+def ids_of(text: str) -> list[int]:
+    """Returns the toy ids of WordPieces with blanks between them."""
     return [toy.VOCABULARY.index(piece) for piece in text.split()]
+
+
+def rows_of(array: np.ndarray) -> list[str]:
+    """Returns each row of an array of digits as a text."""
+    return ["".join(map(str, row)) for row in array.tolist()]
 
 
 def test_a_call_pads_to_the_longest(tokenizer):
     batch = tokenizer(["The sunny cat", b"mat", ""])
     assert list(batch) == ["input_ids", "input_mask", "segment_ids"]
     assert {array.dtype for array in batch.values()} == {np.dtype(np.int32)}
-    first = ids_of("[CLS] the sun ##ny cat [SEP]")
-    second = [*ids_of("[CLS] mat [SEP]"), 0, 0, 0]
-    np.testing.assert_array_equal(batch["input_ids"], [first, second, [2, 3, 0, 0, 0, 0]])
-    np.testing.assert_array_equal(
-        batch["input_mask"], [[1] * 6, [1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
-    )
-    np.testing.assert_array_equal(batch["segment_ids"], np.zeros((3, 6)))
+    assert batch["input_ids"].tolist() == [
+        ids_of("[CLS] the sun ##ny cat [SEP]"),
+        ids_of("[CLS] mat [SEP] [PAD] [PAD] [PAD]"),
+        ids_of("[CLS] [SEP] [PAD] [PAD] [PAD] [PAD]"),
+    ]
+    assert rows_of(batch["input_mask"]) == ["111111", "111000", "110000"]
+    assert rows_of(batch["segment_ids"]) == ["000000"] * 3
+
+
+def test_a_call_with_pairs_pads_to_the_longest(tokenizer):
     batch = tokenizer(["the cat", "a"], ["mat", None], max_seq_length=6)
-    np.testing.assert_array_equal(batch["segment_ids"], [[0, 0, 0, 0, 1, 1], [0] * 6])
-    np.testing.assert_array_equal(batch["input_mask"], [[1] * 6, [1, 1, 1, 0, 0, 0]])
+    assert rows_of(batch["segment_ids"]) == ["000011", "000000"]
+    assert rows_of(batch["input_mask"]) == ["111111", "111000"]
 
 
 def test_a_single_text_is_a_batch_of_one(tokenizer):
-    (ids,), (mask,), (segments,) = tokenizer("the cat", "a mat").values()
-    assert ids.tolist() == ids_of("[CLS] the cat [SEP] a mat [SEP]")
-    assert (mask.tolist(), segments.tolist()) == ([1] * 7, [0, 0, 0, 0, 1, 1, 1])
-    generated = tokenizer(text for text in np.array(["the cat", "mat"]))
-    assert generated["input_ids"].tolist() == [
-        [2, *ids_of("the cat"), 3],
-        [2, *ids_of("mat"), 3, 0],
+    batch = tokenizer("the cat", "a mat")
+    assert list(batch) == ["input_ids", "input_mask", "segment_ids"]
+    assert batch["input_ids"].tolist() == [ids_of("[CLS] the cat [SEP] a mat [SEP]")]
+    assert rows_of(batch["input_mask"]) == ["1111111"]
+    assert rows_of(batch["segment_ids"]) == ["0000111"]
+
+
+def test_a_generator_is_a_batch(tokenizer):
+    animals = np.array(["the cat", "mat"])
+    batch = tokenizer(animal for animal in animals)
+    assert batch["input_ids"].tolist() == [
+        ids_of("[CLS] the cat [SEP]"),
+        ids_of("[CLS] mat [SEP] [PAD]"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("text_a", "text_b"), [("the cat sat on the mat", "it was a sunny day"), ("the cat", None)]
+    ("text_a", "text_b"),
+    [
+        ("the cat sat on the mat", "it was a sunny day"),
+        ("the cat", None),
+    ],
 )
 @pytest.mark.parametrize("length", range(3, 18))
 def test_a_call_truncates_as_the_scripts_do(tokenizer, text_a, text_b, length):
     tokens, segments = model_input(tokenizer, text_a, text_b, length)
+    expected_ids = ids_of(" ".join(tokens))
     batch = tokenizer([text_a], [text_b], max_seq_length=length)
-    assert batch["input_ids"].tolist() == [ids_of(" ".join(tokens))]
+    assert batch["input_ids"].tolist() == [expected_ids]
     assert batch["segment_ids"].tolist() == [segments]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"texts": 3}, "texts: must be a text or a list of texts, got int"),
-        ({"texts": ["a", None]}, r"texts: number 1 \(from 0\) is of type NoneType"),
-        ({"texts": []}, "texts: is empty"),
-        (
+        pytest.param(
+            {"texts": 3},
+            "texts: must be a text or a list of texts, got int",
+            id="number",
+        ),
+        pytest.param(
+            {"texts": ["a", None]},
+            r"texts: number 1 \(from 0\) is of type NoneType",
+            id="None in a list",
+        ),
+        pytest.param(
+            {"texts": []},
+            "texts: is empty",
+            id="empty list",
+        ),
+        pytest.param(
             {"texts": ("hello", "world")},
             "texts: is a tuple; give several texts as a list, and .* pairs=",
+            id="tuple",
         ),
-        ({"texts": ["a", "b"], "pairs": ["c"]}, "pairs: has 1 texts, and texts has 2"),
-        ({"texts": ["a"], "pairs": "b"}, "one is a single text and the other is not"),
-        (
+        pytest.param(
+            {"texts": ["a", "b"], "pairs": ["c"]},
+            "pairs: has 1 texts, and texts has 2",
+            id="fewer pairs than texts",
+        ),
+        pytest.param(
+            {"texts": ["a"], "pairs": "b"},
+            "one is a single text and the other is not",
+            id="list and single text",
+        ),
+        pytest.param(
             {"texts": "a", "max_seq_length": 2},
             "max_seq_length: must be a whole number from 3, got 2",
+            id="no room for a token",
         ),
     ],
 )
@@ -349,17 +478,22 @@ def test_wrong_arguments_of_a_call_are_named(tokenizer, arguments, message):
 
 
 def test_a_call_needs_the_special_pieces(tmp_path):
-    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path, ["[UNK]", "[CLS]", "a"]))
+    vocab_file = toy.write_vocabulary(tmp_path, ["[UNK]", "[CLS]", "a"])
+    tokenizer = FullTokenizer(vocab_file)
     with pytest.raises(InputError, match=r"the vocabulary lacks \[SEP\]; add a line"):
         tokenizer("a")
 
 
 def test_ids_become_text_again(tokenizer):
-    ids = tokenizer(["It was a sunny [MASK] football day.", "Rain"], max_seq_length=32)["input_ids"]
-    assert tokenizer.decode(ids[0]) == "it was a sunny [UNK] [UNK] [UNK] football day ."
-    assert tokenizer.decode(ids[1]) == "rain"
-    assert tokenizer.decode(ids[1][:4], skip_special_tokens=False) == "[CLS] rain [SEP] [PAD]"
-    assert tokenizer.decode(ids_of("##ny [MASK] sun ##ny")) == "##ny [MASK] sunny"
+    batch = tokenizer(["It was a sunny [MASK] football day.", "Rain"], max_seq_length=32)
+    sentence_ids, word_ids = batch["input_ids"]
+    sentence = tokenizer.decode(sentence_ids)
+    assert sentence == "it was a sunny [UNK] [UNK] [UNK] football day ."
+    assert tokenizer.decode(word_ids) == "rain"
+    with_special_tokens = tokenizer.decode(word_ids[:4], skip_special_tokens=False)
+    assert with_special_tokens == "[CLS] rain [SEP] [PAD]"
+    inner_piece_first = ids_of("##ny [MASK] sun ##ny")
+    assert tokenizer.decode(inner_piece_first) == "##ny [MASK] sunny"
     assert tokenizer.decode([]) == ""
 
 
@@ -380,43 +514,67 @@ def test_wrong_ids_are_named(tokenizer, ids, message):
 def test_the_tokenizer_of_a_folder_reads_as_its_config_says(tmp_path):
     (tmp_path / "vocab.txt").write_text("[UNK]\nThe\nthe\ne\u0301\n\u00e9\n")
     text = "The \u00e9"
-    assert FullTokenizer.from_pretrained(str(tmp_path)).tokenize(text) == ["the", "[UNK]"]
+    without_config = FullTokenizer.from_pretrained(str(tmp_path))
+    assert without_config.tokenize(text) == ["the", "[UNK]"]
+
     config = tmp_path / "tokenizer_config.json"
     config.write_text('{"do_lower_case": false}')
     (tmp_path / "model.ckpt-3.index").touch()
-    assert FullTokenizer.from_pretrained(str(tmp_path / "model.ckpt-3")).tokenize(text) == [
-        "The",
-        "\u00e9",
-    ]
+    cased = FullTokenizer.from_pretrained(str(tmp_path / "model.ckpt-3"))
+    assert cased.tokenize(text) == ["The", "\u00e9"]
+
     config.write_text('{"do_lower_case": true, "strip_accents": false}')
-    assert FullTokenizer.from_pretrained(str(tmp_path)).tokenize(text) == ["the", "\u00e9"]
-    for absent in (tmp_path / "absent" / "x", tmp_path / "absent"):
-        with pytest.raises(InputError, match=f"{absent}: no folder and no checkpoint is there"):
-            FullTokenizer.from_pretrained(str(absent))
-    (tmp_path / "empty").mkdir()
+    with_accents = FullTokenizer.from_pretrained(str(tmp_path))
+    assert with_accents.tokenize(text) == ["the", "\u00e9"]
+
+
+@pytest.mark.parametrize("name", ["absent", "absent/x"])
+def test_an_absent_folder_has_no_tokenizer(tmp_path, name):
+    folder = tmp_path / name
+    with pytest.raises(InputError, match=f"{folder}: no folder and no checkpoint is there"):
+        FullTokenizer.from_pretrained(str(folder))
+
+
+def test_a_folder_without_a_vocabulary_has_no_tokenizer(tmp_path):
+    folder = tmp_path / "empty"
+    folder.mkdir()
     with pytest.raises(InputError, match=r"empty/vocab\.txt: no such file"):
-        FullTokenizer.from_pretrained(str(tmp_path / "empty"))
+        FullTokenizer.from_pretrained(str(folder))
+
+
+LINES_TO_ENCODE = [
+    "Hello, World. The 3rd line's end",
+    "",
+    "  spaces   and\ttabs \r",
+    "\u00c9t\u00e9 \u4e2d\u6587 \u03a3\u03a3. \u00df",
+    "\x01",
+    "a" * 300,
+    ".",
+]
+
+
+def assert_lines_are_encoded_as(expected, lines, tokenizer):
+    """encode_lines gives the ids that `encode` gave for each of the lines."""
+    ids, lengths = tokenizer.encode_lines(lines)
+    assert ids.tolist() == list(itertools.chain.from_iterable(expected))
+    assert lengths.tolist() == [len(line_ids) for line_ids in expected]
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_lines_are_encoded_as_one_by_one(do_lower_case, monkeypatch):
-    tokenizer = tokenization.FullTokenizer(str(recording("uncased_vocab.txt")), do_lower_case)
-    texts = (
-        "Hello, World. The 3rd line's end||  spaces   and\ttabs \r|\u00c9t\u00e9 \u4e2d\u6587 "
-        "\u03a3\u03a3. \u00df|\x01"
-    )
-    lines = [*texts.split("|"), "a" * 300, "."]
-    expected = [tokenizer.encode(line) for line in lines]
-    for block in (lines, lines[:3], lines[1:2], []):
-        ids, lengths = tokenizer.encode_lines(block)
-        assert ids.tolist() == [number for line in block for number in tokenizer.encode(line)]
-        assert lengths.tolist() == [len(tokenizer.encode(line)) for line in block]
+    vocab_file = str(recording("uncased_vocab.txt"))
+    tokenizer = FullTokenizer(vocab_file, do_lower_case)
+    expected = [tokenizer.encode(line) for line in LINES_TO_ENCODE]
+    for part in (slice(None), slice(3), slice(1, 2), slice(0)):
+        assert_lines_are_encoded_as(expected[part], LINES_TO_ENCODE[part], tokenizer)
     monkeypatch.setattr(word_cache, "CACHED_WORDS", 2)  # the cache forgets in between
-    ids, lengths = tokenization.FullTokenizer(
-        str(recording("uncased_vocab.txt")), do_lower_case
-    ).encode_lines(lines)
-    assert lengths.tolist() == [len(line) for line in expected]
-    assert ids.tolist() == [number for line in expected for number in line]
+    forgetful = FullTokenizer(vocab_file, do_lower_case)
+    assert_lines_are_encoded_as(expected, LINES_TO_ENCODE, forgetful)
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_a_line_end_within_a_line_is_an_error(do_lower_case):
+    tokenizer = FullTokenizer(str(recording("uncased_vocab.txt")), do_lower_case)
     with pytest.raises(ValueError, match="a line contains a line end"):
         tokenizer.encode_lines(["a", "b \n c"])
     assert tokenizer.encode("a \n b") == tokenizer.encode("a b")
@@ -424,16 +582,16 @@ def test_lines_are_encoded_as_one_by_one(do_lower_case, monkeypatch):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_a_saved_tokenizer_is_read_again(tmp_path, lower):
-    toy.write_vocabulary(tmp_path)
-    tokenizer = FullTokenizer(str(tmp_path / "vocab.txt"), lower, strip_accents=not lower)
-    tokenizer.model_max_length = 7
-    tokenizer.save_pretrained(str(tmp_path / "new" / "folder"))
-    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == [
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "vocab.txt",
-    ]
-    again = FullTokenizer.from_pretrained(str(tmp_path / "new" / "folder"))
-    assert (again.vocab, again.model_max_length) == (tokenizer.vocab, 7)
-    assert again.encode("The Caf\u00e9 sat") == tokenizer.encode("The Caf\u00e9 sat")
-    assert vars(again.basic_tokenizer) == vars(tokenizer.basic_tokenizer)
+    vocab_file = toy.write_vocabulary(tmp_path)
+    saved = FullTokenizer(vocab_file, lower, strip_accents=not lower)
+    saved.model_max_length = 7
+    folder = tmp_path / "new" / "folder"
+    saved.save_pretrained(str(folder))
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}
+    loaded = FullTokenizer.from_pretrained(str(folder))
+    assert loaded.vocab == saved.vocab
+    assert loaded.model_max_length == 7
+    text = "The Caf\u00e9 sat"
+    assert loaded.encode(text) == saved.encode(text)
+    assert vars(loaded.basic_tokenizer) == vars(saved.basic_tokenizer)

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import itertools
 import json
 import math
 import pathlib
@@ -41,19 +42,37 @@ def grid(tmp_path_factory):
     return path
 
 
-def options_in(folder, search, options_class=ChoiceOptions, **changes):
-    given = {
-        "vocab_file": "v", "bert_config_file": "c", "output_dir": str(folder), "do_train": True, "search": str(search),
-        "max_seq_length": 128, "do_lower_case": True,
-    }  # fmt: skip
-    return options_class(**given | changes)
+def make_options(folder, search, options_class=ChoiceOptions, **changes):
+    flags = {
+        "vocab_file": "v",
+        "bert_config_file": "c",
+        "output_dir": str(folder),
+        "do_train": True,
+        "search": str(search),
+        "max_seq_length": 128,
+        "do_lower_case": True,
+    }
+    return options_class(**flags | changes)
+
+
+# What a run writes: files that only the best run keeps, and one that every run keeps.
+MODEL_FILES = {
+    "checkpoint",
+    "model.ckpt-3.index",
+    "input.ckpt-3-0.index",
+    "best/model.ckpt-2.index",
+    "train.tf_record",
+    "logits.npz",
+}
+RESULTS = "eval_results.txt"
 
 
 class Runs:
     """Stands for a script's runner: writes files like a run and scores it."""
 
     def __init__(self, scores):
-        self.scores, self.options = iter(scores), []
+        self.scores = iter(scores)
+        self.options = []
 
     def __call__(self, options):
         self.options.append(options)
@@ -61,12 +80,8 @@ class Runs:
             return None
         folder = pathlib.Path(options.output_dir)
         (folder / "best").mkdir(parents=True)
-        for name in (
-            "checkpoint", "model.ckpt-3.index", "input.ckpt-3-0.index", "train.tf_record", "logits.npz",
-            "eval_results.txt",
-        ):  # fmt: skip
+        for name in (*MODEL_FILES, RESULTS):
             (folder / name).write_text("")
-        (folder / "best" / "model.ckpt-2.index").write_text("")
         score = next(self.scores)
         if isinstance(score, Score):
             return score
@@ -75,138 +90,188 @@ class Runs:
         return Score("eval_accuracy", score)
 
 
-def table_of(folder):
+def read_table(folder):
     with (folder / "search_results.tsv").open() as file:
         return list(csv.DictReader(file, delimiter="\t"))
 
 
-def test_the_papers_grid_is_the_default_and_seeds_count_upwards(grid):
-    assert list_trials(options_in("x", "paper")) == [
-        Trial(batch, rate, epochs, 0)
-        for batch in (16, 32)
-        for rate in (5e-5, 3e-5, 2e-5)
-        for epochs in (2.0, 3.0, 4.0)
-    ]
-    grid.write_text(
-        "train_batch_size = [8, 16]\nlearning_rate = 1e-4\nnum_train_epochs = 3\nrestarts = 3\n"
-    )
-    trials = list_trials(options_in("x", grid, random_seed=5))
+def read_column(folder, name):
+    """The values of a column of the table, from the first run to the last."""
+    return [row[name] for row in read_table(folder)]
+
+
+def test_the_papers_grid_is_the_default():
+    trials = list_trials(make_options("x", "paper"))
+    batch_sizes = (16, 32)
+    learning_rates = (5e-5, 3e-5, 2e-5)
+    epochs = (2.0, 3.0, 4.0)
+    combinations = itertools.product(batch_sizes, learning_rates, epochs)
+    assert trials == [Trial(*combination, 0) for combination in combinations]
+
+
+GRID_WITH_RESTARTS = """
+train_batch_size = [8, 16]
+learning_rate = 1e-4
+num_train_epochs = 3
+restarts = 3
+"""
+
+
+def test_seeds_count_upwards(grid):
+    grid.write_text(GRID_WITH_RESTARTS)
+    trials = list_trials(make_options("x", grid, random_seed=5))
     assert [trial.random_seed for trial in trials] == [5, 6, 7] * 2
     assert trials[0].folder == "batch8_lr0.0001_epochs3_seed5"
 
 
 def test_the_search_of_glue_tries_the_rates_of_section_4_1():
     """Batches of 32, 3 epochs, and the best of four learning rates."""
-    assert list_trials(options_in("x", "glue")) == [
-        Trial(32, rate, 3.0, 0) for rate in (5e-5, 4e-5, 3e-5, 2e-5)
+    trials = list_trials(make_options("x", "glue"))
+    assert trials == [
+        Trial(32, 5e-5, 3.0, 0),
+        Trial(32, 4e-5, 3.0, 0),
+        Trial(32, 3e-5, 3.0, 0),
+        Trial(32, 2e-5, 3.0, 0),
     ]
 
 
-def test_every_combination_runs_and_the_best_is_marked_kept_and_predicts(tmp_path, grid):
-    runs = Runs([0.5, math.nan, 0.75, 0.75])
-    search(options_in(tmp_path, grid, do_predict=True, max_seq_length=64), runs)
-    rows = table_of(tmp_path)
-    assert [(row["train_batch_size"], row["num_train_epochs"]) for row in rows] == [
-        ("8", "1.0"), ("8", "2.5"), ("16", "1.0"), ("16", "2.5"),
-    ]  # fmt: skip
-    assert [row["eval_accuracy"] for row in rows] == ["0.5", "nan", "0.75", "0.75"]
-    assert [row["best"] for row in rows] == ["", "", "*", ""]
-    for row in rows:
-        names = {
-            str(path.relative_to(tmp_path / row["run"]))
-            for path in (tmp_path / row["run"]).rglob("*")
-        }
-        kept = {
-            "checkpoint", "model.ckpt-3.index", "input.ckpt-3-0.index", "best/model.ckpt-2.index",
-            "train.tf_record", "logits.npz",
-        }  # fmt: skip
-        assert names - kept == {"best", "eval_results.txt"}
-        assert (kept <= names) == (row["best"] == "*")
+def test_every_combination_runs_and_the_best_is_marked(tmp_path, grid):
+    search(make_options(tmp_path, grid), Runs([0.5, math.nan, 0.75, 0.75]))
+    assert read_column(tmp_path, "train_batch_size") == ["8", "8", "16", "16"]
+    assert read_column(tmp_path, "num_train_epochs") == ["1.0", "2.5", "1.0", "2.5"]
+    assert read_column(tmp_path, "eval_accuracy") == ["0.5", "nan", "0.75", "0.75"]
+    assert read_column(tmp_path, "best") == ["", "", "*", ""]
 
-    *trained, predicted = runs.options
-    for options, trial in zip(trained, list_trials(options_in(tmp_path, grid)), strict=True):
-        assert dataclasses.asdict(options).items() >= dataclasses.asdict(trial).items()
-        assert (options.do_train, options.do_eval, options.do_predict) == (True, True, False)
-        assert not options.search
-        assert options.max_seq_length == 64
-    assert (predicted.do_train, predicted.do_eval, predicted.do_predict) == (False, False, True)
-    assert predicted.output_dir == str(tmp_path / rows[2]["run"])
+
+def test_only_the_best_run_keeps_its_model(tmp_path, grid):
+    options = make_options(tmp_path, grid, do_predict=True)
+    search(options, Runs([0.5, math.nan, 0.75, 0.75]))
+    for row in read_table(tmp_path):
+        folder = tmp_path / row["run"]
+        names = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+        expected = {"best", RESULTS}
+        if row["best"]:
+            expected |= MODEL_FILES
+        assert names == expected
+
+
+def test_each_run_trains_with_the_flags_of_its_trial_and_the_best_predicts(tmp_path, grid):
+    runs = Runs([0.5, math.nan, 0.75, 0.75])
+    options = make_options(tmp_path, grid, do_predict=True, max_seq_length=64)
+    search(options, runs)
+    *training, prediction = runs.options
+    trials = list_trials(make_options(tmp_path, grid))
+    for run_options, trial in zip(training, trials, strict=True):
+        flags = dataclasses.asdict(run_options)
+        assert flags.items() >= dataclasses.asdict(trial).items()
+        assert run_options.do_train
+        assert run_options.do_eval
+        assert not run_options.do_predict
+        assert not run_options.search
+        assert run_options.max_seq_length == 64
+    assert not prediction.do_train
+    assert not prediction.do_eval
+    assert prediction.do_predict
+    best_run = read_table(tmp_path)[2]["run"]
+    assert prediction.output_dir == str(tmp_path / best_run)
 
 
 def test_a_search_goes_on_where_it_was_killed(tmp_path, grid):
+    options = make_options(tmp_path, grid)
     with pytest.raises(KeyboardInterrupt):
-        search(options_in(tmp_path, grid), Runs([0.5, KeyboardInterrupt]))
-    assert len(table_of(tmp_path)) == 1
+        search(options, Runs([0.5, KeyboardInterrupt]))
+    assert len(read_table(tmp_path)) == 1
     # The double makes it anew.
     (tmp_path / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")
     runs = Runs([0.25, 0.125, 1.0])
-    search(options_in(tmp_path, grid), runs)
+    search(options, runs)
     assert len(runs.options) == 3
-    assert [row["eval_accuracy"] for row in table_of(tmp_path)] == ["0.5", "0.25", "0.125", "1.0"]
-    left = tmp_path / table_of(tmp_path)[0]["run"] / "model.ckpt-3.index"  # as by a kill
-    left.write_text("")
-    # Once more: nothing is left to do, whatever is to be predicted. A wider search makes only what
-    # is new.
-    search(options_in(tmp_path, grid, predict_batch_size=16, test_file="t"), Runs([]))
-    assert not left.exists()
-    wider = Runs([0.0, 0.0])
+    assert read_column(tmp_path, "eval_accuracy") == ["0.5", "0.25", "0.125", "1.0"]
+
+
+def test_a_finished_search_has_nothing_left_to_do(tmp_path, grid):
+    """Whatever is to be predicted; what a kill has left of a model is deleted."""
+    search(make_options(tmp_path, grid), Runs([0.5, 0.25, 0.125, 1.0]))
+    first_run, *_ = read_column(tmp_path, "run")
+    leftover = tmp_path / first_run / "model.ckpt-3.index"
+    leftover.write_text("")
+    options = make_options(tmp_path, grid, predict_batch_size=16, test_file="t")
+    search(options, Runs([]))
+    assert not leftover.exists()
+
+
+def test_a_wider_search_runs_only_what_is_new(tmp_path, grid):
+    search(make_options(tmp_path, grid), Runs([0.5, 0.25, 0.125, 1.0]))
     grid.write_text(GRID.replace("[8, 16]", "[8, 16, 4]"))
-    search(options_in(tmp_path, grid), wider)
-    assert [options.train_batch_size for options in wider.options] == [4, 4]
+    new_runs = Runs([0.0, 0.0])
+    search(make_options(tmp_path, grid), new_runs)
+    assert [options.train_batch_size for options in new_runs.options] == [4, 4]
+
+
+DIVERGED = Diverged("the loss is nan")
+
+
+def test_a_run_whose_loss_diverged_is_not_tried_again(tmp_path, grid):
+    options = make_options(tmp_path, grid)
+    search(options, Runs([DIVERGED, math.nan, -0.25, -0.5]))
+    assert read_column(tmp_path, "eval_accuracy") == ["nan", "nan", "-0.25", "-0.5"]
+    best_marks = read_column(tmp_path, "best")
+    assert best_marks == ["", "", "*", ""], "a negative score is better than none"
+    search(options, Runs([]))
 
 
 def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path, grid):
-    search(options_in(tmp_path, grid), Runs([Diverged("the loss is nan"), math.nan, -0.25, -0.5]))
-    rows = table_of(tmp_path)
-    assert [row["eval_accuracy"] for row in rows] == ["nan", "nan", "-0.25", "-0.5"]
-    assert [row["best"] for row in rows] == ["", "", "*", ""], (
-        "a negative score is better than none"
-    )
-    search(options_in(tmp_path, grid), Runs([]))  # nothing is tried again
-
-    first, then = tmp_path / "first", tmp_path / "then"
+    folder = tmp_path / "search"
+    options = make_options(folder, grid)
     with pytest.raises(KeyboardInterrupt):
-        search(options_in(first, grid), Runs([Diverged("the loss is nan"), KeyboardInterrupt]))
-    (first / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")
-    search(options_in(first, grid), Runs([0.5, 0.25, 0.75]))
-    assert [row["eval_accuracy"] for row in table_of(first)] == ["nan", "0.5", "0.25", "0.75"]
-    with pytest.raises(
-        InputError,
-        match="the loss of every run diverged; give lower values of learning_rate",
-    ):
-        search(options_in(then, grid), Runs([Diverged("the loss is nan")] * 4))
+        search(options, Runs([DIVERGED, KeyboardInterrupt]))
+    (folder / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")
+    search(options, Runs([0.5, 0.25, 0.75]))
+    assert read_column(folder, "eval_accuracy") == ["nan", "0.5", "0.25", "0.75"]
+
+
+def test_a_search_in_which_every_loss_diverges_is_an_error(tmp_path, grid):
+    message = "the loss of every run diverged; give lower values of learning_rate"
+    with pytest.raises(InputError, match=message):
+        search(make_options(tmp_path, grid), Runs([DIVERGED] * 4))
 
 
 def test_runs_that_have_learnt_nothing_are_marked_and_counted(tmp_path, caplog, grid):
-    failed = Score("eval_accuracy", 0.25, has_learnt=False)
+    options = make_options(tmp_path, grid)
+    no_gain = Score("eval_accuracy", 0.25, has_learnt=False)
     with pytest.raises(KeyboardInterrupt):
-        search(options_in(tmp_path, grid), Runs([failed, 0.5, KeyboardInterrupt]))
+        search(options, Runs([no_gain, 0.5, KeyboardInterrupt]))
     # The double makes it anew.
     (tmp_path / "batch16_lr0.0001_epochs1_seed0").rename(tmp_path / "moved")
-    search(
-        options_in(tmp_path, grid), Runs([failed, 0.75])
-    )  # the mark of the first run is read again
-    assert [row["learnt_nothing"] for row in table_of(tmp_path)] == ["yes", "", "yes", ""]
-    assert (
+    # The mark of the first run is read again.
+    search(options, Runs([no_gain, 0.75]))
+    assert read_column(tmp_path, "learnt_nothing") == ["yes", "", "yes", ""]
+    message = (
         "2 of 4 runs have learnt nothing (batch8_lr0.0001_epochs1_seed0, "
         "batch16_lr0.0001_epochs1_seed0); give --optimizer_type=adamw_bias_correction"
-    ) in caplog.text
-    caplog.clear()
-    search(options_in(tmp_path / "all_learn", grid), Runs([1, 2, 3, 4]))
+    )
+    assert message in caplog.text
+
+
+def test_runs_that_have_all_learnt_are_not_counted(tmp_path, caplog, grid):
+    search(make_options(tmp_path, grid), Runs([1, 2, 3, 4]))
     assert "learnt nothing" not in caplog.text
 
 
 def test_the_model_of_a_run_is_freed_before_the_next(tmp_path, forget, monkeypatch, grid):
     monkeypatch.setattr(search_module, "forget_models", forget)
-    graphs, runs = [], Runs([1, 2, 3, 4])
+    graphs = []
+    runs = Runs([1, 2, 3, 4])
 
     def run(options):
-        assert [graph() for graph in graphs] == [None] * len(graphs)
-        traced = tf.function(lambda x: gelu(x)).get_concrete_function(tf.TensorSpec([2]))
+        remaining = [graph() for graph in graphs if graph() is not None]
+        assert remaining == []
+        function = tf.function(lambda x: gelu(x))
+        traced = function.get_concrete_function(tf.TensorSpec([2]))
         graphs.append(weakref.ref(traced.graph))
         return runs(options)
 
-    search(options_in(tmp_path, grid), run)
+    search(make_options(tmp_path, grid), run)
     assert len(graphs) == 4
 
 
@@ -217,29 +282,45 @@ def test_resumes_a_search_of_an_earlier_version_with_one_flag_for_all_columns(tm
         "text_a_column": "text",
         "label_column": "kind",
     }
-    search(options_in(tmp_path, grid, **flags), Runs([1, 2, 3, 4]))
+    options = make_options(tmp_path, grid, **flags)
+    search(options, Runs([1, 2, 3, 4]))
     path = tmp_path / FLAGS_FILE
     recorded = json.loads(path.read_text())
-    for name in ("text_a_column", "text_b_column", "label_column", "has_header", "label_separator"):
+    new_names = (
+        "text_a_column",
+        "text_b_column",
+        "label_column",
+        "has_header",
+        "label_separator",
+    )
+    for name in new_names:
         del recorded[name]
     recorded["columns"] = "text_a=text,label=kind"
     path.write_text(json.dumps(recorded))
-    search(options_in(tmp_path, grid, **flags), Runs([]))
-    assert json.loads(path.read_text())["text_a_column"] == "text"
+    search(options, Runs([]))
+    recorded = json.loads(path.read_text())
+    assert recorded["text_a_column"] == "text"
 
 
-def test_what_cannot_be_searched_is_named(tmp_path, grid):
+def test_a_search_without_training_is_an_error(tmp_path, grid):
+    options = make_options(tmp_path, grid, do_train=False)
     with pytest.raises(InputError, match="give --do_train"):
-        search(options_in(tmp_path, grid, do_train=False), Runs([]))
-    with pytest.raises(
-        InputError,
-        match="--train_batch_size=8 cannot be shared evenly by 3 replicas",
-    ):
-        search(options_in(tmp_path / "out", grid), Runs([]), num_replicas=3)
-    assert not (tmp_path / "out").exists()
-    search(options_in(tmp_path, grid), Runs([1, 2, 3, 4]))
+        search(options, Runs([]))
+
+
+def test_a_batch_that_replicas_cannot_share_is_an_error(tmp_path, grid):
+    folder = tmp_path / "out"
+    message = "--train_batch_size=8 cannot be shared evenly by 3 replicas"
+    with pytest.raises(InputError, match=message):
+        search(make_options(folder, grid), Runs([]), num_replicas=3)
+    assert not folder.exists()
+
+
+def test_a_folder_of_a_search_with_other_flags_is_an_error(tmp_path, grid):
+    search(make_options(tmp_path, grid), Runs([1, 2, 3, 4]))
+    options = make_options(tmp_path, grid, max_seq_length=32)
     with pytest.raises(InputError, match="--max_seq_length was 128"):
-        search(options_in(tmp_path, grid, max_seq_length=32), Runs([]))
+        search(options, Runs([]))
 
 
 @pytest.mark.parametrize(
@@ -262,13 +343,16 @@ def test_what_cannot_be_searched_is_named(tmp_path, grid):
 )
 def test_a_file_that_cannot_be_searched_is_named(tmp_path, grid, text, sentence):
     grid.write_text(text)
+    folder = tmp_path / "out"
     with pytest.raises(InputError) as error:
-        search(options_in(tmp_path / "out", grid), Runs([]))
-    assert str(error.value).startswith(f"{grid}: ")
-    assert sentence in str(error.value)
-    assert not (tmp_path / "out").exists()
+        search(make_options(folder, grid), Runs([]))
+    message = str(error.value)
+    assert message.startswith(f"{grid}: ")
+    assert sentence in message
+    assert not folder.exists()
 
 
 def test_a_missing_file_is_named(tmp_path):
+    options = make_options(tmp_path / "out", tmp_path / "absent.toml")
     with pytest.raises(InputError, match=r"absent\.toml: no such file"):
-        search(options_in(tmp_path / "out", tmp_path / "absent.toml"), Runs([]))
+        search(options, Runs([]))
