@@ -58,7 +58,11 @@ def test_logs_files_and_examples_and_needs_no_tensorflow(tmp_path, arguments):
     poison.mkdir(parents=True)
     (poison / "__init__.py").write_text("raise SystemExit('imported TensorFlow')")
     flags = flag_list(**arguments, num_workers=2, verbosity=1)
-    finished = run_interpreter(ROOT / SCRIPT, *flags, PYTHONPATH=f"{poison.parent}:{ROOT}")
+    finished = run_interpreter(
+        ROOT / SCRIPT,
+        *flags,
+        PYTHONPATH=f"{poison.parent}:{ROOT}",
+    )
     assert "*** Reading from input files ***" in finished.stderr
     assert "*** Writing to output files ***" in finished.stderr
     assert "3 documents, 8 sentences, 60 tokens" in finished.stderr
@@ -101,7 +105,10 @@ def test_accents_and_case_are_flags(tmp_path, arguments):
         assert labels == {expected}
 
 
-@pytest.mark.parametrize(("generator", "ending"), [("exact", ""), ("sharded", "-00000-of-00001")])
+@pytest.mark.parametrize(
+    ("generator", "ending"),
+    [("exact", ""), ("sharded", "-00000-of-00001")],
+)
 def test_a_pretraining_learns_from_beside_the_records_how_their_text_was_read(
     tmp_path, arguments, generator, ending, caplog
 ):
@@ -121,7 +128,10 @@ def test_a_pretraining_learns_from_beside_the_records_how_their_text_was_read(
     assert (glob.glob(f"{out}*") == [out]) is (generator == "exact")  # no glob may find more
 
     def found(**flags):
-        files = {"vocab_file": arguments["vocab_file"], "bert_config_file": str(config_file)}
+        files = {
+            "vocab_file": arguments["vocab_file"],
+            "bert_config_file": str(config_file),
+        }
         options = PretrainingOptions(input_file=[out], output_dir="absent", **files, **flags)
         return resolve(options).vocabulary([out + ending])[1]
 

@@ -162,7 +162,11 @@ def test_attentions_are_the_models(options, plain_run):
         for layer, index in zip(example["attentions"], (3, 0), strict=True):
             heads = np.array(layer["heads"])
             assert heads.shape == (2, length, length)
-            np.testing.assert_allclose(heads, expected[index][0], atol=1.1e-6)
+            np.testing.assert_allclose(
+                heads,
+                expected[index][0],
+                atol=1.1e-6,
+            )
 
 
 def test_a_vector_for_each_line(options, plain_run):
@@ -179,7 +183,11 @@ def test_a_vector_for_each_line(options, plain_run):
             assert list(pooled) == ["linex_index", "values"]
             assert pooled["linex_index"] == whole["linex_index"] == line
             vectors = np.array([feature["layers"][0]["values"] for feature in whole["features"]])
-            np.testing.assert_allclose(pooled["values"], pool(vectors, axis=0), atol=2e-6)
+            np.testing.assert_allclose(
+                pooled["values"],
+                pool(vectors, axis=0),
+                atol=2e-6,
+            )
 
 
 def test_the_output_does_not_depend_on_the_batch_size_and_the_lookup(options, plain_run):

@@ -40,7 +40,16 @@ PIECES_OF = {
     20: "foot ##er",
     21: "[UNK]",
 }
-GROWN = [PIECES[0], "playing", "football", *PIECES[3:], "player", "sea", "footer", "ete"]
+GROWN = [
+    PIECES[0],
+    "playing",
+    "football",
+    *PIECES[3:],
+    "player",
+    "sea",
+    "footer",
+    "ete",
+]
 TABLE, BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 
 
@@ -76,7 +85,11 @@ def grown(folder) -> str:
     (folder.parent / "words.txt").write_text(WORDS)
     new = str(folder.parent / "new")
     grow_vocab.run(
-        GrowthOptions(model=str(folder), words=str(folder.parent / "words.txt"), output_dir=new)
+        GrowthOptions(
+            model=str(folder),
+            words=str(folder.parent / "words.txt"),
+            output_dir=new,
+        )
     )
     return new
 
@@ -139,7 +152,11 @@ def test_words_get_lines_and_rows_and_all_else_stays(folder, form, caplog):
                     [before[PIECES.index(piece)] for piece in pieces.split()], axis=0
                 )
         tolerance = 2e-3 if name in (TABLE, BIAS) and form == "float16" else 1e-6
-        np.testing.assert_allclose(made.read(name), wanted, atol=tolerance)
+        np.testing.assert_allclose(
+            made.read(name),
+            wanted,
+            atol=tolerance,
+        )
 
     first, second = (FullTokenizer.from_pretrained(path) for path in (str(folder), new))
     assert second.tokenize("Playing, the football-SEA \u00e9t\u00e9!") == [

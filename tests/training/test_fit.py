@@ -59,7 +59,10 @@ class MadeUp:
 
     def __init__(self, folder, monkeypatch, num_train_steps, max_train_hours=None, **flags):
         monkeypatch.setattr(calls, "CALL_SECS", 1e9)
-        self.state = tf.train.Checkpoint(key=tf.Variable(1), seed=tf.Variable(7))
+        self.state = tf.train.Checkpoint(
+            key=tf.Variable(1),
+            seed=tf.Variable(7),
+        )
         self.calls, self.saved, self.updates, self.batches_run = [], [], iter(()), 0
         options = ClassificationOptions(
             task_name="",
@@ -79,7 +82,11 @@ class MadeUp:
             max_train_hours=max_train_hours,
         )
         self.trainer = Trainer(options, one_device, config, plan)
-        monkeypatch.setattr(self.trainer, "_step_function", lambda *_: self.run_steps)
+        monkeypatch.setattr(
+            self.trainer,
+            "_step_function",
+            lambda *_: self.run_steps,
+        )
         monkeypatch.setattr(
             self.trainer.checkpoints,
             "save",
@@ -105,7 +112,10 @@ class MadeUp:
         }
 
     def fit(self, hooks=(), batches=None, ramp=None):
-        kind = {"tensorboard_only": (), "progress": lambda sums, n: {"loss": sums["loss"] / n}}
+        kind = {
+            "tensorboard_only": (),
+            "progress": lambda sums, n: {"loss": sums["loss"] / n},
+        }
         objective = types.SimpleNamespace(number=1, **kind)
         objective.for_batches = lambda number: types.SimpleNamespace(number=number, **kind)
         self.trainer.fit(objective, batches or self, hooks, ramp)
@@ -223,14 +233,24 @@ def test_hooks_are_called_after_a_checkpoint_and_may_stop_the_training(tmp_path,
 
 def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypatch, caplog):
     """The clock goes on by a second with each reading: once at the start, and once a call."""
-    monkeypatch.setattr(TimeLimit, "clock", itertools.count().__next__)
+    monkeypatch.setattr(
+        TimeLimit,
+        "clock",
+        itertools.count().__next__,
+    )
     flags = {
         "log_every_steps": 4,
         "save_checkpoints_steps": 6,
         "steps_per_loop": 2,
         "learning_rate": 1e-3,
     }
-    made_up = MadeUp(tmp_path, monkeypatch, 1000, max_train_hours=8 / 3600, **flags)
+    made_up = MadeUp(
+        tmp_path,
+        monkeypatch,
+        1000,
+        max_train_hours=8 / 3600,
+        **flags,
+    )
     hook, rates = NotedHook(7), []
     made_up.updates = iter([1, 2, 1, 2, 1, 1, 2, 0])  # the last ones overflow
     run_steps = made_up.run_steps
@@ -239,7 +259,11 @@ def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypa
     )
     made_up.fit([hook])
     assert made_up.calls == [1, 2, 1, 2, 1, 1, 2, 2]
-    np.testing.assert_allclose(rates, [1e-3 * (1 - used / 8) for used in range(8)], rtol=1e-4)
+    np.testing.assert_allclose(
+        rates,
+        [1e-3 * (1 - used / 8) for used in range(8)],
+        rtol=1e-4,
+    )
     assert (made_up.saved, hook.calls) == ([0, 6, 7, 10], [(7, 2.0), (10, 2.0)]), (
         "the end is saved and evaluated"
     )
@@ -257,11 +281,18 @@ def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypa
     )
 
 
-@pytest.mark.parametrize(("hours", "num_train_steps"), [(None, 12), (12 / 3600, 24)])
+@pytest.mark.parametrize(
+    ("hours", "num_train_steps"),
+    [(None, 12), (12 / 3600, 24)],
+)
 def test_larger_batches_begin_at_a_share_of_the_updates_or_of_the_time(
     tmp_path, monkeypatch, hours, num_train_steps
 ):
-    monkeypatch.setattr(TimeLimit, "clock", itertools.count().__next__)
+    monkeypatch.setattr(
+        TimeLimit,
+        "clock",
+        itertools.count().__next__,
+    )
     made_up = MadeUp(
         tmp_path,
         monkeypatch,
@@ -343,7 +374,11 @@ def test_a_stopped_training_ends_when_its_checkpoint_is_written(tmp_path, monkey
     before the other workers.
     """
     begun, may_go_on = threading.Event(), threading.Event()
-    made_up = Saving(tmp_path, monkeypatch, lambda prefix: begun.set() or not may_go_on.wait(60))
+    made_up = Saving(
+        tmp_path,
+        monkeypatch,
+        lambda prefix: begun.set() or not may_go_on.wait(60),
+    )
     wait, before_others = made_up.checkpoints.wait, []
 
     def wait_for_writing(if_ended=False):

@@ -49,7 +49,11 @@ class Given:
         self._iterator = iter(dataset)
 
     def next_batch(self):
-        return split_over_replicas(self._strategy, next(self._iterator), axis=0)
+        return split_over_replicas(
+            self._strategy,
+            next(self._iterator),
+            axis=0,
+        )
 
 
 def sums_and_shapes(strategy):
@@ -75,7 +79,11 @@ def sums_and_shapes(strategy):
 
 def test_batches_of_any_length_are_traced_once():
     sums, padded, shapes = sums_and_shapes(tf.distribute.get_strategy())
-    np.testing.assert_allclose(sums, [sum(SQUARES[:2]), sum(SQUARES[2:])], rtol=1e-5)
+    np.testing.assert_allclose(
+        sums,
+        [sum(SQUARES[:2]), sum(SQUARES[2:])],
+        rtol=1e-5,
+    )
     np.testing.assert_allclose(padded, sum(SQUARES), rtol=1e-5)
     assert shapes == [[4, None]]
 
@@ -98,7 +106,11 @@ def test_so_they_are_on_several_replicas():
         "from tests.training.test_loop import print_on_two_replicas as run; run()",
     )
     sums, padded, shapes = json.loads(ran.stdout.splitlines()[-1])
-    np.testing.assert_allclose(sums, [sum(SQUARES[:2]), sum(SQUARES[2:])], rtol=1e-5)
+    np.testing.assert_allclose(
+        sums,
+        [sum(SQUARES[:2]), sum(SQUARES[2:])],
+        rtol=1e-5,
+    )
     np.testing.assert_allclose(padded, sum(SQUARES), rtol=1e-5)
     assert shapes == [[2, None]] * 2, "one trace, of two replicas"
 
@@ -115,7 +127,11 @@ def stops_of(
     """The steps at which a training logs and saves, and the number of updates in each call into
     TensorFlow.
     """
-    given = {"steps_per_loop": 10, "log_every_steps": 100, "save_every_steps": (1000,)} | flags
+    given = {
+        "steps_per_loop": 10,
+        "log_every_steps": 100,
+        "save_every_steps": (1000,),
+    } | flags
     stops, step, calls, steps = Stops(first_step, num_train_steps, **given), first_step, [], []
     while step < num_train_steps:
         calls.append(stops.next_count(step))
@@ -133,7 +149,12 @@ def test_the_first_progress_line_comes_after_ten_updates():
 
 
 def test_no_call_crosses_a_checkpoint_or_an_evaluation():
-    logs, saves, calls = stops_of(0, 50, steps_per_loop=50, save_every_steps=(20, 15))
+    logs, saves, calls = stops_of(
+        0,
+        50,
+        steps_per_loop=50,
+        save_every_steps=(20, 15),
+    )
     assert (logs, saves) == ([10, 50], [15, 20, 30, 40, 45, 50])
     assert calls == [1, 9, 5, 5, 10, 10, 5, 5]
 
@@ -166,8 +187,15 @@ def test_every_example_gets_its_own_answer(monkeypatch, batch_size, pad_to_longe
             }
 
     def outputs(batch):
-        pair = tf.stack([batch["row"], batch["row"] * 2], axis=1)
-        return {"sum": tf.reduce_sum(batch["mask"], axis=1), "pair": pair, "mask": batch["mask"]}
+        pair = tf.stack(
+            [batch["row"], batch["row"] * 2],
+            axis=1,
+        )
+        return {
+            "sum": tf.reduce_sum(batch["mask"], axis=1),
+            "pair": pair,
+            "mask": batch["mask"],
+        }
 
     monkeypatch.setattr(loop, "is_tpu", lambda strategy: on_tpu)
     strategy = tf.distribute.get_strategy()
@@ -180,8 +208,14 @@ def test_every_example_gets_its_own_answer(monkeypatch, batch_size, pad_to_longe
         pad_to_longest,
     )
     np.testing.assert_array_equal(found["sum"], SET_LENGTHS)
-    np.testing.assert_array_equal(found["pair"], [[k, 2 * k] for k in range(23)])
-    np.testing.assert_array_equal(found["mask"], np.arange(32) < SET_LENGTHS[:, None])
+    np.testing.assert_array_equal(
+        found["pair"],
+        [[k, 2 * k] for k in range(23)],
+    )
+    np.testing.assert_array_equal(
+        found["mask"],
+        np.arange(32) < SET_LENGTHS[:, None],
+    )
     assert seen_sizes == sizes
     if pad_to_longest:
         assert seen == sorted(seen, reverse=True)

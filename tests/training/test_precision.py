@@ -92,7 +92,10 @@ def types_of(model, kinds) -> set[tuple[str, str]]:
     """
     batch = {name: tf.constant(values) for name, values in load_batch(GELU, "usual").items()}
     objective = PretrainingObjective(model, batch_size=len(batch["input_ids"]))
-    graph = gradient_graph(model, lambda: objective.loss(batch, objective.totals(batch), None)[0])
+    graph = gradient_graph(
+        model,
+        lambda: objective.loss(batch, objective.totals(batch), None)[0],
+    )
     operations = graph.get_operations()
     return {(op.type, op.outputs[0].dtype.name) for op in operations if op.type in kinds}
 
@@ -102,7 +105,11 @@ def test_products_are_in_16_bits_and_softmax_and_weights_in_float32():
         model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG | {"vocab_size": 1000}))
     assert {weight.dtype for weight in model.weights} == {"float32"}
     # The products in float32 are those of the segments' table and of the head with two outputs.
-    float32 = {("MatMul", "float32"), ("Softmax", "float32"), ("BatchMatMulV2", "float32")}
+    float32 = {
+        ("MatMul", "float32"),
+        ("Softmax", "float32"),
+        ("BatchMatMulV2", "float32"),
+    }
     assert types_of(model, (*PRODUCTS, "Softmax")) - float32 == {
         ("MatMul", "bfloat16"),
         ("BatchMatMulV2", "bfloat16"),
@@ -160,7 +167,11 @@ def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(
     for number in (1, 2):
         assert losses[number] == pytest.approx(losses[0], rel=0.1)
         assert losses[number] != losses[0] or family in ("squad", "embedding")
-        np.testing.assert_allclose(predictions[number], predictions[0], atol=0.15)
+        np.testing.assert_allclose(
+            predictions[number],
+            predictions[0],
+            atol=0.15,
+        )
 
 
 def test_a_tpu_is_told_to_take_bfloat16(monkeypatch):
@@ -230,7 +241,10 @@ class Training:
 
     def step(self, seed: int, poisoned_row: int | None = None) -> dict:
         """Makes an update of random examples, of which one may be poisoned; returns the sums."""
-        sums = self.run(split_over_replicas(self.strategy, batch(seed, poisoned_row)), 1)
+        sums = self.run(
+            split_over_replicas(self.strategy, batch(seed, poisoned_row)),
+            1,
+        )
         self.loss_scale.count_skipped(1 - round(sums["updates"]))
         return sums
 

@@ -19,7 +19,11 @@ from tests.shared import largest_file
 @pytest.fixture
 def clock(monkeypatch):
     now = types.SimpleNamespace(secs=1000.0)
-    monkeypatch.setattr(reporting.time, "monotonic", lambda: now.secs)
+    monkeypatch.setattr(
+        reporting.time,
+        "monotonic",
+        lambda: now.secs,
+    )
     return now
 
 
@@ -80,7 +84,10 @@ class Training:
             "gradient_norm": 2.0 * num_updates,
             "updates": num_updates,
         }
-        return self.report.add(num_steps, sums | {"tokens": 3000.0 * num_steps})
+        return self.report.add(
+            num_steps,
+            sums | {"tokens": 3000.0 * num_steps},
+        )
 
 
 def test_a_report_is_one_line_and_the_same_scalars(tmp_path, clock, lines):
@@ -162,7 +169,11 @@ def test_the_summary(tmp_path, clock, lines, error):
     evaluations do not.
     """
     for num_updates in (100, None, 70):
-        run_log.write(str(tmp_path), run_log.START, {"num_updates": num_updates})
+        run_log.write(
+            str(tmp_path),
+            run_log.START,
+            {"num_updates": num_updates},
+        )
     run_log.write(str(tmp_path), run_log.END, {"wall_secs": 10.5})
     training = Training(tmp_path, clock, num_train_steps=40, first_step=30)
     training.run(1, 1.4)

@@ -72,7 +72,12 @@ def prepare(folder, checkpoint, **step_options) -> Run:
     weights = dict(named_weights(pretrainer))
     batches = [load_batch(folder, kind) for kind in settings["batches"]]
     objective = PretrainingObjective(pretrainer, batch_size=len(batches[0]["input_ids"]))
-    updates, optimizer = steps_of(objective, weights, schedule_of(settings), **step_options)
+    updates, optimizer = steps_of(
+        objective,
+        weights,
+        schedule_of(settings),
+        **step_options,
+    )
     variables = weights | optimizer.slots | {"global_step": optimizer.global_step}
     return Run(updates, batches, settings, variables)
 
@@ -113,7 +118,10 @@ def test_the_whole_run_equals_the_originals(name, in_micro_batches, jit_compile)
     assert_state_as_recorded(run.variables, recorded)
 
 
-@pytest.mark.parametrize("name", ["model_gelu", *in_test_long("model_relu16types")])
+@pytest.mark.parametrize(
+    "name",
+    ["model_gelu", *in_test_long("model_relu16types")],
+)
 def test_going_on_from_the_half_of_the_originals_run(name):
     """With all the steps that are left in one call into TensorFlow; tokens are counted without
     padding.
@@ -157,7 +165,10 @@ def test_tolerances_catch_slots_that_are_zero_or_a_tenth_too_small(factor):
     # The gradient of a key's bias is 0 but for rounding, and so are its slots.
     for name in [name for name in slots if "self/key/bias" not in name]:
         with pytest.raises(AssertionError, match=name):
-            assert_state_as_recorded(variables | {name: factor * variables[name]}, recorded)
+            assert_state_as_recorded(
+                variables | {name: factor * variables[name]},
+                recorded,
+            )
 
 
 class Chain:
@@ -200,9 +211,21 @@ def all_reduces_of(strategy, dtype: str) -> list:
         weights = [tf.Variable(tf.fill(pair, 0.1)) for pair in itertools.pairwise(SIZES)]
         optimizer = AdamWeightDecayOptimizer(1e-3)
         optimizer.build([(f"w/{k}", weight) for k, weight in enumerate(weights)])
-        step = TrainingStep(Chain(weights), weights, optimizer, run_seed=1, all_reduce_dtype=dtype)
-    features = {"x": tf.ones([2, 3]), "input_ids": tf.ones([2, 3], tf.int32)}
-    update = tf.function(lambda: strategy.run(step.update, args=(features,)), autograph=False)
+        step = TrainingStep(
+            Chain(weights),
+            weights,
+            optimizer,
+            run_seed=1,
+            all_reduce_dtype=dtype,
+        )
+    features = {
+        "x": tf.ones([2, 3]),
+        "input_ids": tf.ones([2, 3], tf.int32),
+    }
+    update = tf.function(
+        lambda: strategy.run(step.update, args=(features,)),
+        autograph=False,
+    )
     operations = update.get_concrete_function().graph.get_operations()
     reduces = [
         one for one in operations if "CollectiveReduce" in one.type and one.device.endswith("CPU:0")
@@ -218,7 +241,12 @@ def all_reduces_of(strategy, dtype: str) -> list:
     added = strategy.experimental_local_results(
         tf.function(lambda: strategy.run(reduced), autograph=False)()
     )
-    return [sent, products, waiting, [one.numpy().tolist() for one in added]]
+    return [
+        sent,
+        products,
+        waiting,
+        [one.numpy().tolist() for one in added],
+    ]
 
 
 def ancestors(operation) -> set:
@@ -233,12 +261,20 @@ def ancestors(operation) -> set:
 
 def test_gradients_are_reduced_in_buckets_while_the_backward_pass_runs():
     ran = run_python("-c", "from tests.training.test_step import print_all_reduces as run; run()")
-    sums = {"float32": [SENT[0][0] + SENT[1][0], 1.0], "bfloat16": [1.0 + 2.0**-7, 1.0]}
+    sums = {
+        "float32": [SENT[0][0] + SENT[1][0], 1.0],
+        "bfloat16": [1.0 + 2.0**-7, 1.0],
+    }
     for line, (dtype, added) in zip(ran.stdout.splitlines()[-2:], sums.items(), strict=True):
         sent, products, waiting, found = json.loads(line)
         # The total of the loss; the last layer; the third one; the second and the first one, which
         # are small.
-        assert sent == [[1, "float32"], [56, dtype], [42, dtype], [30 + 15, dtype]]
+        assert sent == [
+            [1, "float32"],
+            [56, dtype],
+            [42, dtype],
+            [30 + 15, dtype],
+        ]
         # Four products forward; backward each layer needs another one, and one more of the layer
         # behind it.
         assert products == [0, 5, 6, 9]

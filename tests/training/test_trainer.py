@@ -56,7 +56,13 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
             m, v = (new[f"{name}/{slot}"].astype(np.float64) for slot in ("adam_m", "adam_v"))
             decay = 0.0 if name.endswith(("bias", "gamma", "beta")) else 0.01
             expected = old[name] - rate * (m / (np.sqrt(v) + 1e-6) + decay * old[name])
-            np.testing.assert_allclose(new[name], expected, rtol=0, atol=1.5e-7, err_msg=name)
+            np.testing.assert_allclose(
+                new[name],
+                expected,
+                rtol=0,
+                atol=1.5e-7,
+                err_msg=name,
+            )
     for name, gradient in gradients.items():
         np.testing.assert_allclose(
             first[f"{name}/adam_v"],
@@ -73,10 +79,17 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
     for slot, beta in (("adam_m", 0.9), ("adam_v", 0.999)):
         table = f"bert/embeddings/word_embeddings/{slot}"
         assert np.abs(first[table][rows]).min() > 0
-        np.testing.assert_allclose(second[table][rows], beta * first[table][rows], rtol=1e-6)
+        np.testing.assert_allclose(
+            second[table][rows],
+            beta * first[table][rows],
+            rtol=1e-6,
+        )
 
 
-@pytest.mark.parametrize("flags", [{"ema_decay": 0.9}, *in_test_long({})])
+@pytest.mark.parametrize(
+    "flags",
+    [{"ema_decay": 0.9}, *in_test_long({})],
+)
 def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, flags):
     """A buffer of 100 examples that comes round the set many times, batches of many lengths,
     dropout in the head.
@@ -150,7 +163,12 @@ def test_resumes_the_originals_checkpoint(tmp_path):
         )
     found = scalars(out, "loss")
     assert sorted(found) == list(range(half + 1, total + 1))
-    np.testing.assert_allclose(list(found.values()), losses, rtol=0, atol=TRAINING_LOSSES)
+    np.testing.assert_allclose(
+        list(found.values()),
+        losses,
+        rtol=0,
+        atol=TRAINING_LOSSES,
+    )
     training_state.assert_close(
         checkpoint_values(out / f"model.ckpt-{total}"),
         {name: variable.numpy() for name, variable in repeated.variables.items()},

@@ -24,7 +24,10 @@ class Comparison:
     compared = ("scores",)
 
     def __init__(self):
-        self.kernel = tf.Variable(DRAWS.normal(size=(4, 5)), dtype=tf.float32)
+        self.kernel = tf.Variable(
+            DRAWS.normal(size=(4, 5)),
+            dtype=tf.float32,
+        )
 
     def vectors(self, features, dropout_seed):
         vectors = tf.matmul(features["input_ids"], self.kernel)
@@ -66,8 +69,16 @@ def test_parts_have_the_loss_and_the_gradient_of_the_whole_batch():
             for part, seed in zip(parts_of(given), SEEDS, strict=True)
         ]
         total = tf.add_n([loss for loss, _ in found])
-    np.testing.assert_allclose(tape.gradient(total, objective.kernel), expected_gradient, rtol=1e-5)
-    np.testing.assert_allclose(sum(sums["loss"] for _, sums in found), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        tape.gradient(total, objective.kernel),
+        expected_gradient,
+        rtol=1e-5,
+    )
+    np.testing.assert_allclose(
+        sum(sums["loss"] for _, sums in found),
+        expected,
+        rtol=1e-6,
+    )
 
     loss, sums = whole.loss(FEATURES, totals, None)
     np.testing.assert_allclose(

@@ -117,7 +117,13 @@ def test_units_in_long_rows_are_those_of_a_plain_loop():
     starts[:, 1] = True
     limits = rng.integers(1, 12, rows)
     keys = random_streams.stream(8, np.arange(rows))
-    positions, is_drawn = masks.draw_units(starts, candidates, limits, keys, 11)
+    positions, is_drawn = masks.draw_units(
+        starts,
+        candidates,
+        limits,
+        keys,
+        11,
+    )
     for row in range(rows):
         row_candidates = np.flatnonzero(candidates[row])
         candidate_starts = starts[row][row_candidates]
@@ -351,7 +357,15 @@ def test_the_numbers_are_those_of_splitmix64():
 
 
 def test_streams_differ_by_every_part_and_their_order():
-    stream_parts = [(1, 2), (2, 1), (1, 3), (0, 2), (1,), (1, 2, 0), (-1, 2)]
+    stream_parts = [
+        (1, 2),
+        (2, 1),
+        (1, 3),
+        (0, 2),
+        (1,),
+        (1, 2, 0),
+        (-1, 2),
+    ]
     keys = [random_streams.stream(*parts)[0] for parts in stream_parts]
     assert len(set(keys)) == len(keys)
 
@@ -375,7 +389,10 @@ def test_uniform_and_below_have_the_right_range_and_mean():
     differences = abs(counts - len(words) / 7)
     assert len(counts) == 7
     assert differences.max() < 4 * np.sqrt(len(words) * 6 / 49)
-    below_one = random_streams.below(words[:3], np.array([1, 1, 1]))
+    below_one = random_streams.below(
+        words[:3],
+        np.array([1, 1, 1]),
+    )
     assert below_one.tolist() == [0, 0, 0]
 
 

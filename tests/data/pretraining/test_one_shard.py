@@ -338,7 +338,12 @@ def test_a_single_document_is_paired_with_itself(tmp_path, tokenizer):
 
 def test_gzip_holds_the_same_records(tmp_path, tokenizer):
     plain_report, plain_records = make_text_shard(tmp_path, tokenizer, toy.TEXT)
-    report, records = make_text_shard(tmp_path, tokenizer, toy.TEXT, is_compressed=True)
+    report, records = make_text_shard(
+        tmp_path,
+        tokenizer,
+        toy.TEXT,
+        is_compressed=True,
+    )
     header = (tmp_path / "out").read_bytes()[:8]
     assert header == b"\x1f\x8b\x08\0\0\0\0\0", (
         "neither a name nor a time, so that equal records give equal bytes"

@@ -126,7 +126,11 @@ def test_a_chunk_ends_where_the_target_is_reached():
         short_seq_prob=0.0,
     )
     bounds = np.stack([chunks.a_first, chunks.a_end], axis=1)
-    assert sorted(bounds.tolist()) == [[0, 3], [3, 4], [4, 5]]
+    assert sorted(bounds.tolist()) == [
+        [0, 3],
+        [3, 4],
+        [4, 5],
+    ]
 
 
 def test_a_short_pass_aims_at_every_shorter_length():
@@ -256,7 +260,14 @@ def test_scans_one_after_the_other_are_the_scans_at_once(monkeypatch, with_next)
 
 def test_a_length_without_room_for_both_sides_is_refused():
     documents = [[0, 3]]
-    pairs = sentence_pairs(0, 1, documents.__getitem__, 4, 0.1, random.Random(1))
+    pairs = sentence_pairs(
+        0,
+        1,
+        documents.__getitem__,
+        4,
+        0.1,
+        random.Random(1),
+    )
     with pytest.raises(InputError, match="max_seq_length is 4; it must be at least 5"):
         list(pairs)
 
@@ -264,7 +275,14 @@ def test_a_length_without_room_for_both_sides_is_refused():
 def test_vocabulary_with_repeated_pieces():
     # Lines a, [CLS], ##b, a, [SEP], [MASK], [UNK]: the repeated WordPiece keeps its position and
     # has its last id.
-    vocab = {"a": 3, "[CLS]": 1, "##b": 2, "[SEP]": 4, "[MASK]": 5, "[UNK]": 6}
+    vocab = {
+        "a": 3,
+        "[CLS]": 1,
+        "##b": 2,
+        "[SEP]": 4,
+        "[MASK]": 5,
+        "[UNK]": 6,
+    }
     vocabulary = InstanceVocabulary.from_vocab(vocab)
     assert vocabulary.word_ids == [3, 1, 2, 4, 5, 6]
     assert vocabulary.continues == [False, False, True, False, False, False, False]

@@ -10,7 +10,11 @@ from official_bert.tokenization import BasicTokenizer
 def test_words_come_by_frequency_and_then_by_name():
     counts = {"b": 1, "c": 3, "a": 1}
     words = select_words(counts, character_coverage=1.0, max_words=10)
-    assert words.counts == [("c", 3), ("a", 1), ("b", 1)]
+    assert words.counts == [
+        ("c", 3),
+        ("a", 1),
+        ("b", 1),
+    ]
     assert words.characters == frozenset("abc")
     assert words.share == 1.0
 
