@@ -30,20 +30,43 @@ from tests import toy
 @pytest.mark.parametrize(
     ("is_tpu", "flags", "steps_per_loop", "log_every_steps"),
     [
-        (False, {}, 10, 100),
-        (False, {"steps_per_loop": 3, "iterations_per_loop": 2}, 3, 100),
-        (False, {"log_every_steps": 7}, 7, 7),  # a loop ends at a log point
-        # On TPU it is the other way round.
-        (True, {"iterations_per_loop": 200, "log_every_steps": 300}, 200, 400),
-        (True, {"iterations_per_loop": 1000, "log_every_steps": 100}, 250, 1000),
+        pytest.param(False, {}, 10, 100, id="defaults"),
+        pytest.param(
+            False,
+            {"steps_per_loop": 3, "iterations_per_loop": 2},
+            3,
+            100,
+            id="steps per loop, no TPU",
+        ),
+        # A loop ends at a log point. On TPU it is the other way round.
+        pytest.param(False, {"log_every_steps": 7}, 7, 7, id="frequent log lines"),
+        pytest.param(
+            True,
+            {"iterations_per_loop": 200, "log_every_steps": 300},
+            200,
+            400,
+            id="short loops on TPU",
+        ),
+        pytest.param(
+            True,
+            {"iterations_per_loop": 1000, "log_every_steps": 100},
+            250,
+            1000,
+            id="long loops on TPU",
+        ),
     ],
 )
 def test_loops(monkeypatch, is_tpu, flags, steps_per_loop, log_every_steps):
     monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
     options = ClassificationOptions(
-        task_name="", data_dir="", output_dir="", vocab_file="", bert_config_file="",
-        save_checkpoints_steps=250, **flags,
-    )  # fmt: skip
+        task_name="",
+        data_dir="",
+        output_dir="",
+        vocab_file="",
+        bert_config_file="",
+        save_checkpoints_steps=250,
+        **flags,
+    )
     made_up = types.SimpleNamespace(options=options, strategy=None, num_train_steps=5000)
     made_up.log_every_steps = Trainer.log_every_steps.fget(made_up)
     assert made_up.log_every_steps == log_every_steps
@@ -63,7 +86,10 @@ class MadeUp:
             key=tf.Variable(1),
             seed=tf.Variable(7),
         )
-        self.calls, self.saved, self.updates, self.batches_run = [], [], iter(()), 0
+        self.calls = []
+        self.saved = []
+        self.updates = iter(())
+        self.batches_run = 0
         options = ClassificationOptions(
             task_name="",
             data_dir="",
@@ -461,10 +487,13 @@ def test_a_run_that_goes_on_calls_the_hooks_of_its_step_first(tmp_path, monkeypa
     made_up.trainer.optimizer.global_step.assign(10)
     hooks = NotedHook(5, stops_at=10), NotedHook(7)
     made_up.fit(hooks)
-    assert (made_up.calls, hooks[0].calls, hooks[1].calls) == ([], [(10, None)], [])
+    assert made_up.calls == []
+    assert hooks[0].calls == [(10, None)]
+    assert hooks[1].calls == []
     made_up.trainer.optimizer.global_step.assign(20)
     made_up.fit(hooks)
-    assert (made_up.calls, hooks[1].calls) == ([], [(20, None)])
+    assert made_up.calls == []
+    assert hooks[1].calls == [(20, None)]
 
 
 def test_a_loss_scale_below_one_stops_the_training_and_skipped_updates_do_not_count(
@@ -490,9 +519,13 @@ def test_a_loss_scale_below_one_stops_the_training_and_skipped_updates_do_not_co
 
 @pytest.mark.parametrize(
     ("flag", "is_tpu", "has_xla", "compiles", "warnings"),
-    [(True, False, True, True, 0), (False, False, False, False, 0), (True, True, False, False, 0),
-     (True, False, False, False, 1)],
-)  # fmt: skip
+    [
+        pytest.param(True, False, True, True, 0, id="XLA"),
+        pytest.param(False, False, False, False, 0, id="not wanted"),
+        pytest.param(True, True, False, False, 0, id="TPU"),
+        pytest.param(True, False, False, False, 1, id="without XLA"),
+    ],
+)
 def test_compiles_where_tensorflow_can(
     monkeypatch, caplog, flag, is_tpu, has_xla, compiles, warnings
 ):
