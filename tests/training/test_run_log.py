@@ -71,7 +71,8 @@ def test_lines_of_lost_steps_are_not_read(tmp_path):
         {"num_updates": 80, "first_step": 20},
     )
     run_log.write(folder, run_log.TRAIN, {"step": 25, "loss": 9.0})
-    assert [(line["step"], line["loss"]) for line in run_log.read(folder, run_log.TRAIN)] == [
+    lines = run_log.read(folder, run_log.TRAIN)
+    assert [(line["step"], line["loss"]) for line in lines] == [
         (10, None),
         (20, 2.0),
         (25, 9.0),

@@ -8,12 +8,20 @@ import tensorflow as tf
 from official_bert.training.whole_batch import WholeBatch
 
 DRAWS = np.random.default_rng(3)
+INPUT_IDS = DRAWS.normal(size=(6, 4))
+SCORES = DRAWS.normal(size=6)
 FEATURES = {
-    "input_ids": tf.constant(DRAWS.normal(size=(6, 4)), tf.float32),
-    "scores": tf.constant(DRAWS.normal(size=6), tf.float32),
+    "input_ids": tf.constant(INPUT_IDS, tf.float32),
+    "scores": tf.constant(SCORES, tf.float32),
 }
 # Of three parts.
-SEEDS = tf.constant([[1, 2], [3, 4], [5, 6]])
+SEEDS = tf.constant(
+    [
+        [1, 2],
+        [3, 4],
+        [5, 6],
+    ]
+)
 
 
 class Comparison:
@@ -25,7 +33,8 @@ class Comparison:
     compared = ("scores",)
 
     def __init__(self):
-        self.kernel = tf.Variable(DRAWS.normal(size=(4, 5)), dtype=tf.float32)
+        values = DRAWS.normal(size=(4, 5))
+        self.kernel = tf.Variable(values, dtype=tf.float32)
 
     def vectors(self, features, dropout_seed):
         vectors = tf.matmul(features["input_ids"], self.kernel)
@@ -36,7 +45,8 @@ class Comparison:
 
     def batch_loss(self, vectors, features):
         products = tf.matmul(vectors, vectors, transpose_b=True)
-        return tf.reduce_logsumexp(products * features["scores"][:, None])
+        scores = features["scores"]
+        return tf.reduce_logsumexp(products * scores[:, None])
 
 
 def parts_of(features: dict) -> list[dict]:
@@ -54,14 +64,16 @@ def test_parts_have_the_loss_and_the_gradient_of_the_whole_batch():
         vectors = []
         for part, seed in zip(parts_of(FEATURES), SEEDS, strict=True):
             vectors.append(objective.vectors(part, seed))
-        expected = objective.batch_loss(tf.concat(vectors, axis=0), FEATURES)
+        all_vectors = tf.concat(vectors, axis=0)
+        expected = objective.batch_loss(all_vectors, FEATURES)
     expected_gradient = tape.gradient(expected, objective.kernel)
 
     whole = WholeBatch(objective)
     totals = whole.totals(FEATURES)
     micro_batches = {}
     for name, value in FEATURES.items():
-        micro_batches[name] = tf.reshape(value, [3, 2, *value.shape[1:]])
+        _, *inner_shape = value.shape
+        micro_batches[name] = tf.reshape(value, [3, 2, *inner_shape])
     features = whole.with_gradients(micro_batches, SEEDS, FEATURES, totals)
     losses = []
     summed_losses = []

@@ -276,8 +276,9 @@ def test_fewer_documents_than_shards(tmp_path):
     assert ended.status == 0
     assert "3 of 5 shards have one document" in ended.log
     assert "2 of 5 shards are empty; give a smaller --num_shards" in ended.log
-    sizes = [(folder / f"out-{number:05}-of-00005").stat().st_size for number in range(5)]
-    assert [size > 0 for size in sizes] == [True, True, True, False, False]
+    shards = [folder / f"out-{number:05}-of-00005" for number in range(5)]
+    has_records = [path.stat().st_size > 0 for path in shards]
+    assert has_records == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize(
