@@ -12,7 +12,8 @@ IN_VENV := .venv/bin/python
 
 # What `make test-tf220` runs: the parts of the project that compute something with TensorFlow.
 TF220_TESTS := tests/modeling tests/optimization tests/training tests/checkpoints tests/serving tests/graph_text \
-    tests/commands/test_run_pretraining.py tests/commands/test_run_classifier.py
+    tests/commands/test_run_pretraining.py tests/commands/test_run_pretraining_resumption.py \
+    tests/commands/test_run_classifier.py
 
 .PHONY: help quickstart test test-core test-extensions test-durations test-long test-tf220 lint dist docs \
     report-experiments install install-dev install-extras install-tpu-compile clean

@@ -25,9 +25,12 @@ sys.path.insert(0, str(ROOT))
 
 STEPS, LOGGED_EVERY, WORDS, LENGTH, PREDICTIONS = 300, 20, 1000, 32, 5
 CONFIG = {
-    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 256,
     "max_position_embeddings": LENGTH,
-}  # fmt: skip
+}
 DTYPES = ("float32", "bfloat16")
 
 
@@ -51,10 +54,15 @@ def prepare(folder: pathlib.Path):
         json.dumps(CONFIG | {"vocab_size": len(vocabulary)}), encoding="utf-8"
     )
     command = [
-        sys.executable, ROOT / "create_pretraining_data.py", f"--input_file={folder / 'text.txt'}", "--dupe_factor=2",
-        f"--vocab_file={folder / 'vocab.txt'}", f"--max_seq_length={LENGTH}", f"--output_file={folder / 'records'}",
+        sys.executable,
+        ROOT / "create_pretraining_data.py",
+        f"--input_file={folder / 'text.txt'}",
+        "--dupe_factor=2",
+        f"--vocab_file={folder / 'vocab.txt'}",
+        f"--max_seq_length={LENGTH}",
+        f"--output_file={folder / 'records'}",
         f"--max_predictions_per_seq={PREDICTIONS}",
-    ]  # fmt: skip
+    ]
     subprocess.run(command, check=True)
 
 
@@ -66,11 +74,22 @@ def pretrain(folder: pathlib.Path, dtype: str, seed: int) -> dict:
 
     output = str(folder / f"{dtype}_{seed}")
     options = PretrainingOptions(
-        input_file=[str(folder / "records")], output_dir=output, bert_config_file=str(folder / "config.json"),
-        do_train=True, train_batch_size=16, max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS,
-        num_train_steps=STEPS, num_warmup_steps=30, learning_rate=1e-3, random_seed=seed, log_every_steps=LOGGED_EVERY,
-        distribution_strategy="mirrored", num_devices=2, all_reduce_dtype=dtype,
-    )  # fmt: skip
+        input_file=[str(folder / "records")],
+        output_dir=output,
+        bert_config_file=str(folder / "config.json"),
+        do_train=True,
+        train_batch_size=16,
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+        num_train_steps=STEPS,
+        num_warmup_steps=30,
+        learning_rate=1e-3,
+        random_seed=seed,
+        log_every_steps=LOGGED_EVERY,
+        distribution_strategy="mirrored",
+        num_devices=2,
+        all_reduce_dtype=dtype,
+    )
     pretrain.pretrain(options)
     rows = run_log.read(output, run_log.TRAIN)
     losses = {row["step"]: round(row["loss"], 5) for row in rows}

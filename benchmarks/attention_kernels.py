@@ -83,9 +83,15 @@ def _offsets(head, rows, WIDTH: tl.constexpr, S: tl.constexpr, N: tl.constexpr, 
 
 @triton.jit
 def _load_part(
-    qkv, qkv_bias, head, rows,
-    PART: tl.constexpr, S: tl.constexpr, N: tl.constexpr, H: tl.constexpr,
-):  # fmt: skip
+    qkv,
+    qkv_bias,
+    head,
+    rows,
+    PART: tl.constexpr,
+    S: tl.constexpr,
+    N: tl.constexpr,
+    H: tl.constexpr,
+):
     """Returns rows of query (PART 0), key (1) or value (2), with their bias."""
     x = tl.load(qkv + PART * N * H + _offsets(head, rows, 3 * N * H, S, N, H))
     bias = tl.load(qkv_bias + PART * N * H + (head % N) * H + tl.arange(0, H))
@@ -94,9 +100,15 @@ def _load_part(
 
 @triton.jit
 def _store_part(
-    gradient, x, head, rows,
-    PART: tl.constexpr, S: tl.constexpr, N: tl.constexpr, H: tl.constexpr,
-):  # fmt: skip
+    gradient,
+    x,
+    head,
+    rows,
+    PART: tl.constexpr,
+    S: tl.constexpr,
+    N: tl.constexpr,
+    H: tl.constexpr,
+):
     addresses = gradient + PART * N * H + _offsets(head, rows, 3 * N * H, S, N, H)
     tl.store(addresses, x.to(gradient.dtype.element_ty))
 
@@ -110,10 +122,20 @@ def _compute_scores(query, key, columns, length, H: tl.constexpr):
 
 @triton.jit
 def forward(
-    qkv, qkv_bias, lengths, keys, context, log_sums,
-    S: tl.constexpr, N: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    THRESHOLD: tl.constexpr, SCALE: tl.constexpr,
-):  # fmt: skip
+    qkv,
+    qkv_bias,
+    lengths,
+    keys,
+    context,
+    log_sums,
+    S: tl.constexpr,
+    N: tl.constexpr,
+    H: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    THRESHOLD: tl.constexpr,
+    SCALE: tl.constexpr,
+):
     """Writes the context of some rows of a head, and the logarithm of each row's sum."""
     head = tl.program_id(0)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
@@ -145,10 +167,19 @@ def forward(
 
 @triton.jit
 def backward_one(
-    qkv, qkv_bias, lengths, keys, log_sums, upstream, gradient,
-    S: tl.constexpr, N: tl.constexpr, H: tl.constexpr,
-    THRESHOLD: tl.constexpr, SCALE: tl.constexpr,
-):  # fmt: skip
+    qkv,
+    qkv_bias,
+    lengths,
+    keys,
+    log_sums,
+    upstream,
+    gradient,
+    S: tl.constexpr,
+    N: tl.constexpr,
+    H: tl.constexpr,
+    THRESHOLD: tl.constexpr,
+    SCALE: tl.constexpr,
+):
     """Writes the gradients of query, key and value of a head, whose scores fit into one block."""
     head = tl.program_id(0)
     rows = tl.arange(0, S)
@@ -176,10 +207,22 @@ def backward_one(
 
 @triton.jit
 def backward(
-    qkv, qkv_bias, lengths, keys, log_sums, upstream, context, gradient,
-    S: tl.constexpr, N: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    THRESHOLD: tl.constexpr, SCALE: tl.constexpr,
-):  # fmt: skip
+    qkv,
+    qkv_bias,
+    lengths,
+    keys,
+    log_sums,
+    upstream,
+    context,
+    gradient,
+    S: tl.constexpr,
+    N: tl.constexpr,
+    H: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    THRESHOLD: tl.constexpr,
+    SCALE: tl.constexpr,
+):
     """Writes the gradients of key and value for some columns, and of the query for as many rows."""
     head = tl.program_id(0)
     length = tl.load(lengths + head // N)

@@ -117,9 +117,15 @@ def train_classifier(model: str, data: pathlib.Path, work_dir: pathlib.Path) -> 
     lines = [f"{row['sentence']}\t{SENTIMENTS[row['label']]}\n" for row in rows]
     (table / "train.tsv").write_text("".join(["text\tlabel\n", *lines]), encoding="utf-8")
     run(
-        "run_classifier.py", "--task_name=tsv", f"--data_dir={table}", f"--model={model}", "--do_train=true",
-        "--num_train_epochs=1", "--random_seed=1", f"--output_dir={folder}",
-    )  # fmt: skip
+        "run_classifier.py",
+        "--task_name=tsv",
+        f"--data_dir={table}",
+        f"--model={model}",
+        "--do_train=true",
+        "--num_train_epochs=1",
+        "--random_seed=1",
+        f"--output_dir={folder}",
+    )
     return folder
 
 

@@ -53,13 +53,18 @@ def main():
         pipelines = {
             "one by one, then batch": one_by_one(files, features, flags.batch_size, None),
             "the same, 4 parallel calls": one_by_one(files, features, flags.batch_size, 4),
-            "batch, then parse (ours)": training_dataset(files, features, flags.batch_size, 0, limits),
+            "batch, then parse (ours)": training_dataset(
+                files, features, flags.batch_size, 0, limits
+            ),
             "the same, with dynamic masks": training_dataset(
-                without_masks, unmasked, flags.batch_size, 0,
+                without_masks,
+                unmasked,
+                flags.batch_size,
+                0,
                 {feature.name: limits[feature.name] for feature in unmasked},
                 masks=dynamic_masks(flags.max_predictions_per_seq),
             ),
-        }  # fmt: skip
+        }
         print_table(
             pipelines, flags.num_records // flags.batch_size, flags.batch_size, flags.rounds
         )

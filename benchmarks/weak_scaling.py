@@ -206,10 +206,14 @@ def measure(size: str, kind: str, count: int):
         else 0.0
     )
     row = {
-        "size": size, "model": f"{config.num_hidden_layers}/{config.hidden_size}", "kind": kind, "count": count,
-        "step_secs": statistics.median(step_secs), "reduce_secs": reduced,
+        "size": size,
+        "model": f"{config.num_hidden_layers}/{config.hidden_size}",
+        "kind": kind,
+        "count": count,
+        "step_secs": statistics.median(step_secs),
+        "reduce_secs": reduced,
         "gradient_bytes": 4 * sum(shape.num_elements() for shape in shapes),
-    }  # fmt: skip
+    }
     if Workers(strategy).is_chief:
         print("ROW", json.dumps(row), flush=True)
     Workers(strategy).wait()

@@ -327,8 +327,9 @@ def log_devices(strategy: tf.distribute.Strategy | None = None, name: str = "one
             "TensorFlow sees no GPU, although %s is there, and runs on the CPU: install its GPU "
             "libraries with %s, or check the driver with nvidia-smi; CUDA_VISIBLE_DEVICES=-1 "
             "chooses the CPU without this warning",
-            sign, INSTALL_GPU,
-        )  # fmt: skip
+            sign,
+            INSTALL_GPU,
+        )
 
 
 def device_kind(strategy: tf.distribute.Strategy) -> str:

@@ -86,8 +86,12 @@ class PeriodicEvaluation:
             return False
         logging.info(
             "Training stops early at step %d: no better %s than %.4g of step %d in %d evaluations",
-            step, self.main_metric, self._value(best_step), best_step, since_best,
-        )  # fmt: skip
+            step,
+            self.main_metric,
+            self._value(best_step),
+            best_step,
+            since_best,
+        )
         return True
 
     def _evaluate(self, step: int):

@@ -12,8 +12,11 @@ import tensorflow as tf
 from official_bert.data.records.framing import open_example_files, read_examples
 from official_bert.features import pretraining_features
 from tests import toy
+from tests.scripts import flag_list, run_here
 
-SEQ, PREDICTIONS = 24, 4
+SCRIPT = "run_pretraining.py"
+SEQ = 24
+PREDICTIONS = 4
 
 
 def make_base(folder: pathlib.Path) -> pathlib.Path:
@@ -24,12 +27,16 @@ def make_base(folder: pathlib.Path) -> pathlib.Path:
     write_records(folder / "records.tfrecord")
     write_records(folder / "more.tfrecord", seed=1)
     write_records(folder / "padded.tfrecord", is_padded=True)
-    (folder / "no_dropout.json").write_text(json.dumps(toy.BERT_CONFIG | toy.NO_DROPOUT))
+    without_dropout = toy.BERT_CONFIG | toy.NO_DROPOUT
+    (folder / "no_dropout.json").write_text(json.dumps(without_dropout))
     return folder
 
 
 def write_records(
-    path: pathlib.Path, count: int = 64, seed: int = 0, is_padded: bool = False
+    path: pathlib.Path,
+    count: int = 64,
+    seed: int = 0,
+    is_padded: bool = False,
 ) -> str:
     """Random records that fit the toy model; returns their path.
 
@@ -51,9 +58,8 @@ def write_records(
             real = draws.integers(1, PREDICTIONS + 1, (count, 1))
             features[name] = (np.arange(PREDICTIONS) < real).astype(np.float32)
         else:
-            features[name] = draws.integers(
-                0, highest.get(name, len(toy.VOCABULARY)), (count, length)
-            )
+            end = highest.get(name, len(toy.VOCABULARY))
+            features[name] = draws.integers(0, end, (count, length))
     if is_padded:
         lengths = draws.integers(1, SEQ + 1, (count, 1))
         features["input_mask"] = (np.arange(SEQ) < lengths).astype(int)
@@ -64,17 +70,18 @@ def write_records(
 
 
 def first_batches(
-    path: pathlib.Path, count: int, batch_size: int
+    path: pathlib.Path,
+    count: int,
+    batch_size: int,
 ) -> Iterator[dict[str, np.ndarray]]:
     records = [record for _, record in read_examples(str(path))]
     for k in range(count):
         rows = records[k * batch_size : (k + 1) * batch_size]
-        yield {
-            name: np.stack([row[name] for row in rows]).astype(
-                np.float32 if "weights" in name else np.int32
-            )
-            for name in rows[0]
-        }
+        batch = {}
+        for name in rows[0]:
+            dtype = np.float32 if "weights" in name else np.int32
+            batch[name] = np.stack([row[name] for row in rows]).astype(dtype)
+        yield batch
 
 
 def flags_of(folder: pathlib.Path, output_dir: pathlib.Path, **changes) -> dict:
@@ -94,15 +101,21 @@ def flags_of(folder: pathlib.Path, output_dir: pathlib.Path, **changes) -> dict:
         "random_seed": 7,
         "log_every_steps": 1,
     }
-    return {name: value for name, value in (flags | changes).items() if value is not None}
+    flags |= changes
+    return {name: value for name, value in flags.items() if value is not None}
+
+
+def run(folder: pathlib.Path, output_dir: pathlib.Path, **changes) -> str:
+    """Runs the script with some flags of `flags_of` changed, and returns its log."""
+    flags = flags_of(folder, output_dir, **changes)
+    return run_here(SCRIPT, *flag_list(**flags)).stderr
 
 
 def checkpoint_values(prefix) -> dict[str, np.ndarray]:
     """Every tensor of a checkpoint, by name."""
     reader = tf.train.load_checkpoint(str(prefix))
-    return {
-        name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()
-    }
+    names = reader.get_variable_to_shape_map()
+    return {name: np.asarray(reader.get_tensor(name)) for name in names}
 
 
 def scalars(folder: pathlib.Path, name: str) -> dict[int, float]:

@@ -42,7 +42,8 @@ def test_has_exactly_the_lines_asked_for_special_tokens_first_and_knows_every_wo
     tokenizer = FullTokenizer(str(folder / "vocab"))
     pieces = tokenizer.tokenize(TEXT)
     assert "[UNK]" not in pieces
-    assert "".join(pieces).replace("##", "") == "".join(tokenizer.basic_tokenizer.tokenize(TEXT))
+    words = tokenizer.basic_tokenizer.tokenize(TEXT)
+    assert "".join(pieces).replace("##", "") == "".join(words)
 
 
 def test_the_same_text_gives_the_same_bytes(learnt):

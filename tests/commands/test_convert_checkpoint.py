@@ -30,7 +30,10 @@ def trained(tmp_path):
     """
     folder = tmp_path / "trained"
     weights = random_weights(pretraining_shapes(CONFIG))
-    tf1.write(str(folder / "model.ckpt-30"), with_training_state(weights, step=30))
+    tf1.write(
+        str(folder / "model.ckpt-30"),
+        with_training_state(weights, step=30),
+    )
     checkpoint_folder.write_state(str(folder), ["model.ckpt-30"])
     (folder / "bert_config.json").write_text(CONFIG.to_json_string())
     (folder / "vocab.txt").write_text(VOCAB)
@@ -72,7 +75,11 @@ def test_to_hugging_face_and_back(tmp_path, trained):
 
 def test_slots_stay_unless_they_are_stripped(tmp_path, trained):
     folder, weights = trained
-    converted(model=folder / "model.ckpt-30", output_dir=tmp_path / "whole", output_format="tf1")
+    converted(
+        model=folder / "model.ckpt-30",
+        output_dir=tmp_path / "whole",
+        output_format="tf1",
+    )
     whole = open_checkpoint(str(tmp_path / "whole"))
     assert len(whole.shapes) == 139
     assert whole.read("global_step") == 30
@@ -99,7 +106,10 @@ def test_the_activation_follows_the_rules(tmp_path, trained, caplog):
 
 def test_weights_without_another_name_are_named(tmp_path, trained, caplog):
     folder, weights = trained
-    tf1.write(str(folder / "model.ckpt-30"), weights | {"mine/kernel": np.float32([1])})
+    tf1.write(
+        str(folder / "model.ckpt-30"),
+        weights | {"mine/kernel": np.float32([1])},
+    )
     converted(model=folder, output_dir=tmp_path / "hf", output_format="huggingface")
     assert "Left out, since no other name is known for them: mine/kernel" in caplog.text
     assert list(open_checkpoint(str(tmp_path / "hf")).shapes) == sorted(weights)
@@ -110,15 +120,24 @@ def test_weights_without_another_name_are_named(tmp_path, trained, caplog):
 def test_the_class_of_a_linear_head(tmp_path, trained, caplog):
     """The record of the training says what the head reads; a flag goes before it."""
     folder, weights = trained
-    head = {"output_weights": np.ones((3, 8), np.float32), "output_bias": np.zeros(3, np.float32)}
+    head = {
+        "output_weights": np.ones((3, 8), np.float32),
+        "output_bias": np.zeros(3, np.float32),
+    }
     encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
-    tf1.write(str(folder / "best" / "model.ckpt-20"), encoder | head)
+    tf1.write(
+        str(folder / "best" / "model.ckpt-20"),
+        encoder | head,
+    )
     checkpoint_folder.write_state(str(folder / "best"), ["model.ckpt-20"])
     shutil.copy(folder / "bert_config.json", folder / "best")
 
     def class_of(family: str, recorded: str = "mine", **flags) -> dict:
         if family:
-            model_dir.write_record(str(folder), model_dir.TaskRecord(recorded, family, {}))
+            model_dir.write_record(
+                str(folder),
+                model_dir.TaskRecord(recorded, family, {}),
+            )
         out = tmp_path / "out"
         converted(model=folder, output_dir=out, output_format="huggingface", **flags)
         return json.loads((out / "config.json").read_text())
@@ -132,7 +151,11 @@ def test_the_class_of_a_linear_head(tmp_path, trained, caplog):
     ]
     config = class_of("tagging")
     assert config["architectures"] == ["BertForTokenClassification"]
-    assert config["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
+    assert config["label2id"] == {
+        "LABEL_0": 0,
+        "LABEL_1": 1,
+        "LABEL_2": 2,
+    }
     config = class_of("choice")
     assert config["architectures"] == ["BertForMultipleChoice"]
     assert "id2label" not in config
@@ -178,11 +201,21 @@ def test_class_labels_and_problem_type_stay(
     back.
     """
     _, weights = trained
-    head = {"output_weights": np.ones((3, 8), np.float32), "output_bias": np.zeros(3, np.float32)}
+    head = {
+        "output_weights": np.ones((3, 8), np.float32),
+        "output_bias": np.zeros(3, np.float32),
+    }
     encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
     there, labels = tmp_path / "there", ["O", "B-a", "I-a"]
     os.makedirs(there)
-    huggingface.write(str(there), encoder | head, CONFIG, architecture, labels, fields)
+    huggingface.write(
+        str(there),
+        encoder | head,
+        CONFIG,
+        architecture,
+        labels,
+        fields,
+    )
     wanted = model_dir.ModelFolder(str(there)).task()
     assert wanted.settings.get("label_type") == label_type
 
@@ -190,7 +223,11 @@ def test_class_labels_and_problem_type_stay(
     folder = model_dir.ModelFolder(str(tmp_path / "out"))
     assert folder.task()._replace(labels=None) == wanted
     assert folder.labels() == labels
-    converted(model=tmp_path / "out", output_dir=tmp_path / "back", output_format="huggingface")
+    converted(
+        model=tmp_path / "out",
+        output_dir=tmp_path / "back",
+        output_format="huggingface",
+    )
     config = json.loads((tmp_path / "back" / "config.json").read_text())
     assert config["architectures"] == [architecture]
     assert list(config["id2label"].values()) == labels
@@ -200,7 +237,10 @@ def test_class_labels_and_problem_type_stay(
 
 def test_the_activation_of_a_cross_encoder_stays_or_is_refused(tmp_path, trained):
     _, weights = trained
-    head = {"output_weights": np.ones((1, 8), np.float32), "output_bias": np.zeros(1, np.float32)}
+    head = {
+        "output_weights": np.ones((1, 8), np.float32),
+        "output_bias": np.zeros(1, np.float32),
+    }
     encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
     there, activation = tmp_path / "there", {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
     os.makedirs(there)
@@ -230,7 +270,10 @@ def test_config_and_vocabulary_from_flags(tmp_path, trained, caplog):
     ):
         converted(model=folder, output_dir=tmp_path / "out", output_format="tf1")
     (tmp_path / "mine.txt").write_text(VOCAB)
-    flags = {"bert_config_file": tmp_path / "mine.json", "vocab_file": tmp_path / "mine.txt"}
+    flags = {
+        "bert_config_file": tmp_path / "mine.json",
+        "vocab_file": tmp_path / "mine.txt",
+    }
     converted(model=folder, output_dir=tmp_path / "out", output_format="huggingface", **flags)
     assert (tmp_path / "out" / "vocab.txt").read_text() == VOCAB
 
@@ -262,7 +305,12 @@ def test_flags_that_contradict_the_folder_are_refused(tmp_path, trained, flags, 
     (tmp_path / "mine.txt").write_text(VOCAB.replace("w0\nw1\n", "w1\nw0\n"))
     (tmp_path / "mine.json").write_text(json.dumps(CONFIG.to_dict() | {"hidden_act": "relu"}))
     paths = {name: str(tmp_path / value) for name, value in flags.items() if value}
-    options = ConversionOptions(model=there, output_dir=out, output_format="tf1", **flags | paths)
+    options = ConversionOptions(
+        model=there,
+        output_dir=out,
+        output_format="tf1",
+        **flags | paths,
+    )
     with pytest.raises(InputError, match=sentence):
         convert_checkpoint.run(options)
     same = {"do_lower_case": True, "vocab_file": f"{there}/vocab.txt"}

@@ -21,7 +21,12 @@ from tests.serving.answers import TOLERANCE, assert_same, call, signatures_of
 from tests.serving.exported import KINDS, Exported, batch, expected, export_options, make_checkpoint
 from tests.shared import in_test_long
 
-SHAPES = [(1, 9), (7, 9), (7, 128), (1, 384)]
+SHAPES = [
+    (1, 9),
+    (7, 9),
+    (7, 128),
+    (1, 384),
+]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -113,7 +118,10 @@ def test_what_lies_beside_the_model(made):
         labels = (extra / "labels.txt").read_bytes()
         assert labels.decode().splitlines() == made.task.labels
         digest = hashlib.sha256(labels).hexdigest()
-        assert record["labels"] == {"number": len(made.task.labels), "sha256": digest}
+        assert record["labels"] == {
+            "number": len(made.task.labels),
+            "sha256": digest,
+        }
     else:
         assert not (extra / "labels.txt").exists()
         assert record["labels"] is None
@@ -123,7 +131,10 @@ def test_the_record_has_the_step_and_its_metrics(tmp_path):
     """An evaluation of other weights than those of the checkpoint is left out."""
     _, model = make_checkpoint(tmp_path, "mrpc")
     weights = {name: variable.numpy() for name, variable in named_variables(model).items()}
-    tf1.write(str(tmp_path / "model.ckpt"), weights | {"global_step": np.int64(7)})
+    tf1.write(
+        str(tmp_path / "model.ckpt"),
+        weights | {"global_step": np.int64(7)},
+    )
     (tmp_path / "eval_results.txt").write_text(
         "eval_accuracy = 0.75\neval_loss = 0.5\nglobal_step = 7\n"
     )
@@ -131,7 +142,11 @@ def test_the_record_has_the_step_and_its_metrics(tmp_path):
     (tmp_path / "eval_results_x.txt").write_text("none\n")
     metadata = serving_model.build(export_options(tmp_path, "mrpc")).checkpoint_metadata
     metrics = {"eval_results.txt": {"eval_accuracy": 0.75, "eval_loss": 0.5}}
-    assert metadata == {"path": str(tmp_path / "model.ckpt"), "step": 7, "metrics": metrics}
+    assert metadata == {
+        "path": str(tmp_path / "model.ckpt"),
+        "step": 7,
+        "metrics": metrics,
+    }
 
 
 @pytest.mark.parametrize("default", ["tensors", "examples"])
@@ -150,8 +165,14 @@ def test_a_client_of_an_estimators_export_is_answered(tmp_path_factory, c_progra
     wanted = expected(made, features)
     found = call(signatures_of(made.path)["serving_default"], inputs)
     assert_same(found, {"probabilities": wanted["probabilities"]})
-    assert_same(c_runner.run(c_program, made.path, [("serving_default", inputs)])[0], found)
-    assert_same(serving_model.Export(str(made.path))("serving_default", features), wanted)
+    assert_same(
+        c_runner.run(c_program, made.path, [("serving_default", inputs)])[0],
+        found,
+    )
+    assert_same(
+        serving_model.Export(str(made.path))("serving_default", features),
+        wanted,
+    )
 
 
 def test_masked_words_are_those_of_the_pretraining_model(tmp_path_factory, c_program):
@@ -165,10 +186,18 @@ def test_masked_words_are_those_of_the_pretraining_model(tmp_path_factory, c_pro
     order = np.argsort(-probabilities, axis=-1)[..., :10]
     np.testing.assert_array_equal(found["top_k_ids"], order)
     wanted = np.take_along_axis(probabilities, order, axis=-1)
-    np.testing.assert_allclose(found["top_k_probabilities"], wanted, rtol=1e-4)
+    np.testing.assert_allclose(
+        found["top_k_probabilities"],
+        wanted,
+        rtol=1e-4,
+    )
     pieces = np.array([piece.encode() for piece in toy.VOCABULARY], object)
     np.testing.assert_array_equal(found["top_k_tokens"], pieces[order])
-    (by_c,) = c_runner.run(c_program, made.path, [("serving_masked", inputs)])
+    (by_c,) = c_runner.run(
+        c_program,
+        made.path,
+        [("serving_masked", inputs)],
+    )
     assert_same(by_c, found)
     outside = features | {"masked_lm_positions": positions + 1}
     with pytest.raises(tf.errors.InvalidArgumentError, match="below the length of input_ids"):
@@ -193,7 +222,11 @@ def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
     found = call(signatures["serving_default"], features)
     assert found.keys() == {"sequence_output"}
     encoded = model.bert(*features.values())
-    np.testing.assert_allclose(found["sequence_output"], encoded.sequence_output, atol=TOLERANCE)
+    np.testing.assert_allclose(
+        found["sequence_output"],
+        encoded.sequence_output,
+        atol=TOLERANCE,
+    )
 
 
 @pytest.mark.parametrize(
@@ -339,7 +372,11 @@ def test_an_export_in_bfloat16_answers_nearly_the_same(tmp_path_factory, c_progr
         num_rounded += values.size if is_short else 0
         assert dtype == (tf.bfloat16 if is_short else tf.float32), name
         wanted = tf.cast(values, dtype).numpy()
-        np.testing.assert_array_equal(reader.get_tensor(key), wanted, err_msg=name)
+        np.testing.assert_array_equal(
+            reader.get_tensor(key),
+            wanted,
+            err_msg=name,
+        )
     short, long = (
         next((one.path / "variables").glob("*.data*")).stat().st_size for one in (made, whole)
     )
@@ -356,5 +393,9 @@ def test_an_export_in_bfloat16_answers_nearly_the_same(tmp_path_factory, c_progr
     }
     assert max(errors.values()) < 3e-2
     assert max(errors.values()) > 1e-4
-    (by_c,) = c_runner.run(c_program, made.path, [("serving_default", features)])
+    (by_c,) = c_runner.run(
+        c_program,
+        made.path,
+        [("serving_default", features)],
+    )
     assert_same(by_c, found)

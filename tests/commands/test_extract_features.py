@@ -92,10 +92,21 @@ def with_numbers_apart(value) -> tuple[str, list[float]]:
     """A JSON value's text with every vector emptied, and the numbers of all of them."""
     numbers = []
 
-    def emptied(pairs):
-        return {name: numbers.extend(part) if name == "values" else part for name, part in pairs}
+    def empty_vectors(pairs):
+        fields = dict(pairs)
+        if "values" in fields:
+            numbers.extend(fields["values"])
+            fields["values"] = None
+        return fields
 
-    return json.dumps(json.loads(json.dumps(value), object_pairs_hook=emptied)), numbers
+    emptied = json.loads(json.dumps(value), object_pairs_hook=empty_vectors)
+    return json.dumps(emptied), numbers
+
+
+def numbers_of(path) -> list[float]:
+    """The numbers of all vectors of an output."""
+    _, numbers = with_numbers_apart(read_output(path))
+    return numbers
 
 
 @pytest.mark.usefixtures("with_grappler")
@@ -107,7 +118,8 @@ def test_the_originals_file(tmp_path):
     expected_text, expected_numbers = with_numbers_apart(expected)
     assert text == expected_text
     differences = np.abs(np.subtract(numbers, expected_numbers))
-    assert np.all(differences <= 2e-5 * np.maximum(1, np.abs(expected_numbers)))
+    sizes = np.maximum(1, np.abs(expected_numbers))
+    assert np.all(differences <= 2e-5 * sizes)
 
 
 def test_values_are_the_models_layers(options):
@@ -128,16 +140,19 @@ def test_values_are_the_models_layers(options):
     for variable in model.weights:
         variable.assign(reader.get_tensor(variable.path))
     for example in examples:
-        ids = [toy.VOCABULARY.index(token) for token in tokens_of(example).split()]
-        first_end = ids.index(toy.VOCABULARY.index("[SEP]")) + 1
-        segments = [0] * first_end + [1] * (len(ids) - first_end)
-        expected = model(np.int32([ids]), segment_ids=np.int32([segments])).all_encoder_layers
-        for place, (index, layer) in enumerate(((1, 1), (-4, 0), (3, 3), (1, 1))):
+        tokens = tokens_of(example).split()
+        ids = [toy.VOCABULARY.index(token) for token in tokens]
+        first_length = tokens.index("[SEP]") + 1
+        second_length = len(tokens) - first_length
+        segment_ids = [0] * first_length + [1] * second_length
+        outputs = model(np.int32([ids]), segment_ids=np.int32([segment_ids]))
+        # Place in the output, number in the flag, layer of the model.
+        for place, index, layer in ((0, 1, 1), (1, -4, 0), (2, 3, 3), (3, 1, 1)):
             written = [feature["layers"][place] for feature in example["features"]]
+            vectors = [vector["values"] for vector in written]
+            (expected,) = outputs.all_encoder_layers[layer]
             assert {vector["index"] for vector in written} == {index}
-            np.testing.assert_allclose(
-                [vector["values"] for vector in written], expected[layer][0], atol=2e-6
-            )
+            np.testing.assert_allclose(vectors, expected, atol=2e-6)
 
 
 def test_attentions_are_the_models(options, plain_run):
@@ -146,14 +161,17 @@ def test_attentions_are_the_models(options, plain_run):
     written = lines_of(options.output_file)
     examples = [json.loads(line) for line in written]
     for line, plain_line, example in zip(written, plain, examples, strict=True):
-        assert line.startswith(
-            plain_line.removesuffix("}\n") + ', "attentions": [{"index": -1, "heads": [[['
-        )
+        start = plain_line.removesuffix("}\n")
+        assert line.startswith(start + ', "attentions": [{"index": -1, "heads": [[[')
         assert list(example) == ["linex_index", "features", "attentions"]
 
     model = BertModel.from_pretrained(options.init_checkpoint)
     tokenizer = FullTokenizer(options.vocab_file)
-    texts = [("The cat sat on the mat.", "It was a sunny day."), ("", None)]  # padded and empty
+    # A padded line and an empty one.
+    texts = [
+        ("The cat sat on the mat.", "It was a sunny day."),
+        ("", None),
+    ]
     for example, (text, pair) in zip(examples, texts, strict=False):
         batch = tokenizer([text], [pair])
         length = batch["input_ids"].shape[1]
@@ -162,29 +180,39 @@ def test_attentions_are_the_models(options, plain_run):
         for layer, index in zip(example["attentions"], (3, 0), strict=True):
             heads = np.array(layer["heads"])
             assert heads.shape == (2, length, length)
-            np.testing.assert_allclose(heads, expected[index][0], atol=1.1e-6)
+            np.testing.assert_allclose(
+                heads,
+                expected[index][0],
+                atol=1.1e-6,
+            )
 
 
 def test_a_vector_for_each_line(options, plain_run):
-    tokens = read_output(plain_run)
-    for pooling, pool in (
-        ("mean", np.mean),
-        ("cls", lambda vectors, axis: vectors[0]),
-        ("max", np.max),
-    ):
+    examples = read_output(plain_run)
+    token_vectors = []
+    for line, example in enumerate(examples):
+        assert example["linex_index"] == line
+        vectors = [feature["layers"][0]["values"] for feature in example["features"]]
+        token_vectors.append(np.array(vectors))
+    expected_by_pooling = {
+        "mean": [np.mean(vectors, axis=0) for vectors in token_vectors],
+        "cls": [vectors[0] for vectors in token_vectors],
+        "max": [np.max(vectors, axis=0) for vectors in token_vectors],
+    }
+    for pooling, expected_values in expected_by_pooling.items():
         extract_features.run(dataclasses.replace(options, pooling=pooling))
-        for line, (pooled, whole) in enumerate(
-            zip(read_output(options.output_file), tokens, strict=True)
-        ):
-            assert list(pooled) == ["linex_index", "values"]
-            assert pooled["linex_index"] == whole["linex_index"] == line
-            vectors = np.array([feature["layers"][0]["values"] for feature in whole["features"]])
-            np.testing.assert_allclose(pooled["values"], pool(vectors, axis=0), atol=2e-6)
+        pooled = read_output(options.output_file)
+        assert [example["linex_index"] for example in pooled] == list(range(len(examples)))
+        for example, expected in zip(pooled, expected_values, strict=True):
+            assert list(example) == ["linex_index", "values"]
+            np.testing.assert_allclose(example["values"], expected, atol=2e-6)
 
 
 def test_the_output_does_not_depend_on_the_batch_size_and_the_lookup(options, plain_run):
     expected_text, expected_numbers = with_numbers_apart(read_output(plain_run))
-    for changes in ({"batch_size": 1}, {"batch_size": 32, "use_one_hot_embeddings": True}):
+    one_by_one = {"batch_size": 1}
+    one_batch = {"batch_size": 32, "use_one_hot_embeddings": True}
+    for changes in (one_by_one, one_batch):
         extract_features.run(dataclasses.replace(options, **changes))
         text, numbers = with_numbers_apart(read_output(options.output_file))
         assert text == expected_text
@@ -194,12 +222,14 @@ def test_the_output_does_not_depend_on_the_batch_size_and_the_lookup(options, pl
 def test_the_cores_of_a_tpu_share_each_batch(options, plain_run):
     text, numbers = with_numbers_apart(read_output(plain_run))
     on_tpu = dataclasses.replace(
-        options, batch_size=4, use_tpu=True, master="grpc://10.0.0.2:8470", num_tpu_cores=2
+        options,
+        batch_size=4,
+        use_tpu=True,
+        master="grpc://10.0.0.2:8470",
+        num_tpu_cores=2,
     )
-    assert (
-        run_python("-c", TWO_CORES, json.dumps(dataclasses.asdict(on_tpu))).stdout
-        == "grpc://10.0.0.2:8470 2\n"
-    )
+    ran = run_python("-c", TWO_CORES, json.dumps(dataclasses.asdict(on_tpu)))
+    assert ran.stdout == "grpc://10.0.0.2:8470 2\n"
     shared_text, shared_numbers = with_numbers_apart(read_output(options.output_file))
     assert shared_text == text
     np.testing.assert_allclose(shared_numbers, numbers, rtol=0, atol=2e-6)
@@ -208,21 +238,40 @@ def test_the_cores_of_a_tpu_share_each_batch(options, plain_run):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (
+        pytest.param(
             {"layers": "-1,-5"},
             r"^--layers=-1,-5: the model has no layer -5; its 4 layers are 0 to 3, or -4 to -1$",
+            id="absent layer",
         ),
-        ({"layers": "-1,"}, r"^--layers=-1,: must be whole numbers separated by commas"),
-        (
+        pytest.param(
+            {"layers": "-1,"},
+            r"^--layers=-1,: must be whole numbers separated by commas",
+            id="comma at the end",
+        ),
+        pytest.param(
             {"max_seq_length": 513},
             r"^--max_seq_length=513: the model of .* max_position_embeddings=512$",
+            id="longer than the position embeddings",
         ),
-        ({"use_tpu": True}, r"^--use_tpu needs --master"),
-        ({"pooling": "mean", "attentions": True}, r"^--attentions: does not go with --pooling"),
-        ({"input_file": os.devnull}, r"null: is empty; give it one example a line$"),
-        (
+        pytest.param(
+            {"use_tpu": True},
+            r"^--use_tpu needs --master",
+            id="TPU without a name",
+        ),
+        pytest.param(
+            {"pooling": "mean", "attentions": True},
+            r"^--attentions: does not go with --pooling",
+            id="attentions of pooled vectors",
+        ),
+        pytest.param(
+            {"input_file": os.devnull},
+            r"null: is empty; give it one example a line$",
+            id="empty input",
+        ),
+        pytest.param(
             {"output_file": "absent/output.jsonl"},
             r"^absent/output.jsonl: cannot be written \(No such file",
+            id="absent folder",
         ),
     ],
 )
@@ -236,15 +285,22 @@ def test_bfloat16_gives_nearly_the_vectors_of_float32(options, plain_run, tmp_pa
     """The difference, in shares of the vectors' size, is that of products with 8 bits of
     mantissa.
     """
-    vectors = {"float32": np.array(with_numbers_apart(read_output(plain_run))[1])}
-    for dtype in ("bfloat16", "auto"):
-        output = str(tmp_path / f"{dtype}.jsonl")
-        with caplog.at_level(logging.INFO, logger="absl"):
-            extract_features.run(dataclasses.replace(options, output_file=output, dtype=dtype))
-        vectors[dtype] = np.array(with_numbers_apart(read_output(output))[1])
-    difference = np.sqrt(np.mean(np.square(vectors["bfloat16"] - vectors["float32"])))
-    assert 1e-4 < difference / vectors["float32"].std() < 3e-2
-    assert any(np.array_equal(vectors["auto"], vectors[dtype]) for dtype in ("float32", "bfloat16"))
+
+    def vectors_of(dtype: str) -> np.ndarray:
+        output_file = str(tmp_path / f"{dtype}.jsonl")
+        extract_features.run(dataclasses.replace(options, output_file=output_file, dtype=dtype))
+        return np.array(numbers_of(output_file))
+
+    in_float32 = np.array(numbers_of(plain_run))
+    with caplog.at_level(logging.INFO, logger="absl"):
+        in_bfloat16 = vectors_of("bfloat16")
+        automatic = vectors_of("auto")
+    squares = np.square(in_bfloat16 - in_float32)
+    difference = np.sqrt(np.mean(squares))
+    assert 1e-4 < difference / in_float32.std() < 3e-2
+    is_float32 = np.array_equal(automatic, in_float32)
+    is_bfloat16 = np.array_equal(automatic, in_bfloat16)
+    assert is_float32 or is_bfloat16
     assert "--dtype=auto: " in caplog.text
 
 
@@ -255,7 +311,8 @@ def test_bfloat16_gives_nearly_the_vectors_of_float32(options, plain_run, tmp_pa
         (1.0, "[1.0]"),
         (1e-6, "[1e-06]"),
         (999.125, "[999.125]"),
-        (2.0**-7, "[0.007812]"),  # 0.0078125 lies half-way: to the even digit
+        # 0.0078125 is half-way between two texts: the even digit wins.
+        (2.0**-7, "[0.007812]"),
         (3 * 2.0**-7, "[0.023438]"),
     ],
 )
@@ -265,21 +322,27 @@ def test_numbers_by_hand(number, text):
 
 def test_numbers_of_every_size_and_near_half_a_millionth_are_those_of_pythons_round_and_json():
     draws = np.random.default_rng(0)
-    of_every_size = draws.standard_normal((200, 768)) * 10.0 ** draws.integers(-8, 5, (200, 1))
-    halves = (np.arange(-20000, 20000) + 0.5) / 10**6
-    near = [np.nextafter(np.float32(halves), np.float32(way)) for way in (-1, 1)] + [halves]
-    for vectors in (np.float32(of_every_size), np.float32(near)):
-        plain = [json.dumps([round(float(x), 6) for x in vector]) for vector in vectors]
-        assert list(extract_features.format_json_vectors(vectors)) == plain
+    numbers = draws.standard_normal((200, 768))
+    exponents = draws.integers(-8, 5, (200, 1))
+    numbers_of_every_size = np.float32(numbers * 10.0**exponents)
+
+    halves = np.float32((np.arange(-20000, 20000) + 0.5) / 10**6)
+    below = np.nextafter(halves, np.float32(-1))
+    above = np.nextafter(halves, np.float32(1))
+    for vectors in (numbers_of_every_size, np.stack([below, above, halves])):
+        texts = list(extract_features.format_json_vectors(vectors))
+        for text, vector in zip(texts, vectors, strict=True):
+            rounded = [round(float(number), 6) for number in vector]
+            assert text == json.dumps(rounded)
 
 
 @pytest.mark.parametrize(
     ("name", "line", "is_warned"),
     [
-        ("texts.jsonl", "the cat", True),
-        ("texts.txt", '{"text": "the cat"}', True),
-        ("texts.txt", "the cat\ta mat", True),
-        ("texts.txt", "the cat ||| a mat", False),
+        pytest.param("texts.jsonl", "the cat", True, id="name of a table"),
+        pytest.param("texts.txt", '{"text": "the cat"}', True, id="JSON"),
+        pytest.param("texts.txt", "the cat\ta mat", True, id="tab"),
+        pytest.param("texts.txt", "the cat ||| a mat", False, id="pair of texts"),
     ],
 )
 def test_tables_that_are_read_as_texts_are_warned_of(caplog, name, line, is_warned):

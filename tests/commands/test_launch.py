@@ -41,7 +41,11 @@ def test_lines_have_the_names_of_their_workers_and_workers_know_each_other():
         "[worker 0] to the log",
         "[worker 1] to the log",
     ]
-    configs = [json.loads(line.split("] ", 1)[1]) for line in lines if "cluster" in line]
+    configs = []
+    for line in lines:
+        if "cluster" in line:
+            _, _, config = line.partition("] ")
+            configs.append(json.loads(config))
     assert [config["task"] for config in configs] == [
         {"type": "worker", "index": index} for index in (0, 1)
     ]
@@ -141,9 +145,12 @@ def test_cpus_and_gpus_are_shared():
     cpus = sorted(os.sched_getaffinity(0))
     half = len(cpus) // 2
     ran = launched(show, CUDA_VISIBLE_DEVICES="4,5,6,7")
-    assert sorted(ran.stdout.splitlines()) == sorted(
-        (f"[worker 0] {cpus[:half]} 4,5", f"[worker 1] {cpus[half : 2 * half]} 6,7")
-    )
+    first_half = cpus[:half]
+    second_half = cpus[half : 2 * half]
+    assert sorted(ran.stdout.splitlines()) == [
+        f"[worker 0] {first_half} 4,5",
+        f"[worker 1] {second_half} 6,7",
+    ]
 
 
 def test_a_script_is_named_before_anything_starts():

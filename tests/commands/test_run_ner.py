@@ -13,8 +13,24 @@ from tests.fine_tuning_runs import figures
 from tests.scripts import flag_list, run_here
 from tests.serving.answers import answers
 
-FILLERS = ["sat", "on", "mat", "was", "a", "sunny", "day", "in", "park", "at", "noon"]
-ENTITIES = [(["cat"], "ANIMAL"), (["train", "station"], "VEHICLE"), (["driver"], "PERSON")]
+FILLERS = [
+    "sat",
+    "on",
+    "mat",
+    "was",
+    "a",
+    "sunny",
+    "day",
+    "in",
+    "park",
+    "at",
+    "noon",
+]
+ENTITIES = [
+    (["cat"], "ANIMAL"),
+    (["train", "station"], "VEHICLE"),
+    (["driver"], "PERSON"),
+]
 
 
 def write_conll(folder):

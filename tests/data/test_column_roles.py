@@ -47,7 +47,9 @@ def decide(names: str, flag: str = "", **more):
     ],
 )
 def test_roles(names, flag, expected):
-    roles = {"anchor": names.split(",")[:1] if "text" not in names else ["text"]} | expected
+    first_name, *_ = names.split(",")
+    anchor = "text" if "text" in names else first_name
+    roles = {"anchor": [anchor]} | expected
     assert decide(names, flag) == {role: columns for role, columns in roles.items() if columns}
 
 

@@ -116,11 +116,17 @@ def test_byte_order_marks_line_ends_and_gzip_change_no_example(tmp_path, name, m
 def test_several_files_of_all_formats_are_one_set_with_the_columns_of_the_first(tmp_path):
     for number, name in enumerate(("1.csv", "part1.jsonl.gz", "part2.parquet", "4.tsv")):
         row = PLAIN[number]
-        # In another order.
-        row = row if number % 3 else {"more": "m", "label": row["label"], "text": row["text"]}
+        if number % 3 == 0:
+            # In another order.
+            row = {
+                "more": "m",
+                "label": row["label"],
+                "text": row["text"],
+            }
         write(tmp_path / name, content(name, [row]))
     names = f"{tmp_path}/part*,{tmp_path}/1.csv,{tmp_path}/4.tsv"
-    assert examples(names) == pairs([PLAIN[1], PLAIN[2], PLAIN[0], PLAIN[3]])
+    first, second, third, fourth = PLAIN
+    assert examples(names) == pairs([second, third, first, fourth])
     with pytest.raises(
         InputError,
         match=r"part1.jsonl.gz: has no column more, as .*/1.csv has; give files with equal",
@@ -418,7 +424,12 @@ def test_numbers_of_labels_have_the_names_that_hugging_face_records(tmp_path):
         "label": names,
         "tokens": {"_type": "List"},
     }
-    table = pyarrow.table({"tokens": [["a", "b"]], "ner_tags": [[1, 0]], "label": [-1]})
+    columns = {
+        "tokens": [["a", "b"]],
+        "ner_tags": [[1, 0]],
+        "label": [-1],
+    }
+    table = pyarrow.table(columns)
     for metadata, tags, label in ((features, ["B-X", "O"], None), ("[1]", [1, 0], -1)):
         path = with_metadata(tmp_path / "a.parquet", table, metadata)
         assert list(read_rows(path))[1].fields == [["a", "b"], tags, label]
@@ -440,10 +451,10 @@ def test_labels_of_other_kinds_than_their_recorded_names(tmp_path):
     import pyarrow
 
     features = {"label": {"names": ["x", "y"]}}
-    path = with_metadata(
-        tmp_path / "a.parquet", pyarrow.table({"label": [0.5, 1.0, None]}), features
-    )
-    assert [row.fields for row in read_rows(path)][1:] == [[0.5], [1.0], [None]]
+    table = pyarrow.table({"label": [0.5, 1.0, None]})
+    path = with_metadata(tmp_path / "a.parquet", table, features)
+    _, *rows = read_rows(path)
+    assert [row.fields for row in rows] == [[0.5], [1.0], [None]]
     path = with_metadata(tmp_path / "a.parquet", pyarrow.table({"label": [0, 2]}), features)
     with pytest.raises(
         InputError, match="row 2: has the label 2, but the file names the labels 0 to 1"

@@ -154,12 +154,11 @@ def test_predictions_stand_beside_the_columns_in_the_files_scheme(write, tmp_pat
     ],
 )
 def test_schemes(write, tags, scheme, iob2):
-    read = read_conll(write("".join(f"word {tag}\n" for tag in tags.split())))
-    assert (read.scheme, read.sentences[0].tags, read.has_documents) == (
-        scheme,
-        iob2.split(),
-        False,
-    )
+    lines = [f"word {tag}\n" for tag in tags.split()]
+    read = read_conll(write("".join(lines)))
+    assert read.scheme == scheme
+    assert read.sentences[0].tags == iob2.split()
+    assert read.has_documents is False
 
 
 def test_iob1_without_types():
@@ -218,7 +217,8 @@ def test_the_number_of_odd_beginnings_is_logged(write, logged):
 
 def test_files_without_tags(write, tmp_path):
     read = read_conll(write("A\nb\n\nc\n"), labelled=False)
-    assert [(one.words, one.tags) for one in read.sentences] == [(["A", "b"], None), (["c"], None)]
+    assert [sentence.words for sentence in read.sentences] == [["A", "b"], ["c"]]
+    assert [sentence.tags for sentence in read.sentences] == [None, None]
     path = str(tmp_path / "predictions.conll")
     write_predictions(path, read, [["B-x", "I-x"], ["O"]])
     with open(path) as file:

@@ -82,7 +82,8 @@ def read(path, content: str, **settings) -> list[Example]:
 def test_columns_of_usual_and_of_given_names(tmp_path, name, content, settings, expected):
     (found,) = read(tmp_path / name, content, **settings)
     assert found[1:] == expected
-    assert found.where == f"{tmp_path / name}: line {content.count(chr(10)) or 1}"
+    line = max(1, content.count("\n"))
+    assert found.where == f"{tmp_path / name}: line {line}"
 
 
 @pytest.mark.parametrize(
@@ -115,10 +116,13 @@ def test_columns_of_usual_and_of_given_names(tmp_path, name, content, settings, 
 @pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
 def test_columns_that_are_not_clear(tmp_path, ending, names, settings, message):
     names = names.split(",")
-    separator = "\t" if ending == ".tsv" else ","
-    content = "".join(separator.join(row) + "\n" for row in (names, ["x"] * len(names)))
     if ending == ".jsonl":
         content = json.dumps(dict.fromkeys(names, "x"))
+    else:
+        separator = "\t" if ending == ".tsv" else ","
+        header = separator.join(names)
+        row = separator.join(["x"] * len(names))
+        content = f"{header}\n{row}\n"
     with pytest.raises(InputError, match=re.escape(message)):
         read(tmp_path / f"a{ending}", content, **settings)
 
@@ -135,7 +139,8 @@ def test_scores_are_plain_numbers(label):
 
 @pytest.mark.parametrize("content", ["anchor\tpositive\na\tb\n", "a\n\nb\tc\n"])
 def test_lines_that_are_rows_of_a_table_are_warned_of(tmp_path, content, caplog):
-    assert read(tmp_path / "a.txt", content)[-1].anchor.endswith(content[-4:-1])
+    last_example = read(tmp_path / "a.txt", content)[-1]
+    assert last_example.anchor.endswith(content[-4:-1])
     assert ("a.txt: has a tab in each line" in caplog.text) == content.startswith("anchor")
 
 

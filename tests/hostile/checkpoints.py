@@ -54,6 +54,12 @@ def write_output_dir(folder: pathlib.Path, tensors: Tensors, steps: tuple[int, .
     for name, value in tensors.items():
         trained |= {f"{name}/{slot}": np.zeros_like(value) for slot in names.SLOTS}
     for step in steps:
-        tf1.write(str(out / f"model.ckpt-{step}"), trained | {"global_step": np.int64(step)})
-    checkpoint_folder.write_state(str(out), [f"model.ckpt-{step}" for step in steps])
+        tf1.write(
+            str(out / f"model.ckpt-{step}"),
+            trained | {"global_step": np.int64(step)},
+        )
+    checkpoint_folder.write_state(
+        str(out),
+        [f"model.ckpt-{step}" for step in steps],
+    )
     (out / "bert_config.json").write_bytes((folder / "bert_config.json").read_bytes())

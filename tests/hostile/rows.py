@@ -56,7 +56,11 @@ def row(
 def table(rows: list[Row]):
     """Parametrizes a test with the rows of a table, whose names must differ."""
     assert len({row.name for row in rows}) == len(rows)
-    return pytest.mark.parametrize("row", rows, ids=lambda row: row.name)
+    return pytest.mark.parametrize(
+        "row",
+        rows,
+        ids=lambda row: row.name,
+    )
 
 
 def check(row: Row, folder: pathlib.Path):

@@ -28,7 +28,15 @@ from tests.scripts import run_script, wait_for
 from tests.shared import ROOT
 
 KILLS_OF_A_KIND = int(os.environ.get("KILLS_OF_A_KIND", "5"))  # CI has the time for one
-DISK_BYTES = [8 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20]
+DISK_BYTES = [
+    8 << 10,
+    32 << 10,
+    64 << 10,
+    128 << 10,
+    256 << 10,
+    512 << 10,
+    1 << 20,
+]
 
 
 class Job(NamedTuple):
@@ -148,11 +156,18 @@ def test_a_killed_job_ends_as_one_that_was_not(name, kind, folder):
     count = whole.counts[kind]
     num_kills = min(count, KILLS_OF_A_KIND * (4 if kind == RENAME else 1))
     assert num_kills, f"{name} has no {kind} to be killed at"
-    print(f"{name}: {num_kills} kills at {count} events of {kind}", flush=True)
+    print(
+        f"{name}: {num_kills} kills at {count} events of {kind}",
+        flush=True,
+    )
     for number in random.Random(1).sample(range(count), num_kills):
         out.rename(folder / f"done-{kind}-{number}")
         out.mkdir()
-        killed = run(folder, job.command(folder), Point(kind, number))
+        killed = run(
+            folder,
+            job.command(folder),
+            Point(kind, number),
+        )
         assert killed.status == -signal.SIGKILL, f"{kind} {number} of {count}: ended with {killed}"
         finished(folder, job)
         training_state.assert_equal(job.results(out), expected)
@@ -162,7 +177,14 @@ def test_a_killed_job_ends_as_one_that_was_not(name, kind, folder):
 def _small_disk(path: pathlib.Path, num_bytes: int) -> Iterator[bool]:
     """Makes a folder a disk of this size; yields whether the system allows it."""
     path.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={num_bytes}", "tmpfs", str(path)]
+    options = [
+        "-t",
+        "tmpfs",
+        "-o",
+        f"size={num_bytes}",
+        "tmpfs",
+        str(path),
+    ]
     mounted = (
         os.geteuid() == 0
         and not subprocess.run(["mount", *options], capture_output=True, check=False).returncode
@@ -184,7 +206,11 @@ def test_a_full_disk_is_said_and_leaves_no_half_file(name, num_bytes, folder):
     """
     job, out = JOBS[name], folder / "out"
     with _small_disk(out, num_bytes) as mounted:
-        ended = run(folder, job.command(folder), most_bytes=None if mounted else num_bytes)
+        ended = run(
+            folder,
+            job.command(folder),
+            most_bytes=None if mounted else num_bytes,
+        )
         if ended.status == 0:
             assert job.results(out)
         else:
@@ -222,7 +248,11 @@ def test_two_processes_on_one_folder(folder):
     command = pretraining(
         folder, "--do_train", "--save_checkpoints_steps=50", "--num_train_steps=100000"
     )
-    first = subprocess.Popen([sys.executable, *command], cwd=ROOT, stderr=subprocess.DEVNULL)
+    first = subprocess.Popen(
+        [sys.executable, *command],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         wait_for((out / "model.ckpt-50.index").exists, first)
         second = run_script(*command, status=1)

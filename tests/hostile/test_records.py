@@ -53,7 +53,13 @@ class File(NamedTuple):
 
 FILES = [
     File("an end within a record", GOOD + GOOD[:-30], "is corrupt: the file ends within it"),
-    File("a compressed end within a record", GOOD + GOOD[:-30], "the file ends within it", 1, True),
+    File(
+        "a compressed end within a record",
+        GOOD + GOOD[:-30],
+        "the file ends within it",
+        1,
+        True,
+    ),
     File(
         "a length without its checksum",
         GOOD * 2 + b"\x01" + GOOD[1:],
@@ -70,7 +76,11 @@ FILES = [
     File(
         "an id of 2^62", GOOD + frame(record(input_ids=[1 << 62] * 8)), f"input_ids holds {1 << 62}"
     ),
-    File("an id below 0", GOOD + frame(record(input_ids=[-1] * 8)), "input_ids holds -1"),
+    File(
+        "an id below 0",
+        GOOD + frame(record(input_ids=[-1] * 8)),
+        "input_ids holds -1",
+    ),
 ]
 
 
@@ -104,9 +114,17 @@ def test_scripts_refuse_another_vocabulary(folder):
     (path,), _ = test_manifests.make_records(folder, "exact")
     other = test_manifests.write_swapped_vocabulary(folder)
     for flags in ("--do_train", "--do_eval"):
-        command = [*pretraining(folder, flags), f"--input_file={path}", f"--vocab_file={other}"]
+        command = [
+            *pretraining(folder, flags),
+            f"--input_file={path}",
+            f"--vocab_file={other}",
+        ]
         assert "/made was made with another vocabulary than" in end_of(*command).sentence
     assert not (folder / "out").exists()
-    command = ["inspect_pretraining_data", f"--input_file={path}", f"--vocab_file={other}"]
+    command = [
+        "inspect_pretraining_data",
+        f"--input_file={path}",
+        f"--vocab_file={other}",
+    ]
     assert "/made was made with another vocabulary than" in end_of(*command).sentence
     assert end_of(command[0], command[1], model_flags(folder)[0]).status == 0

@@ -59,7 +59,10 @@ def damage(path: pathlib.Path, how: str):
 def go_back_to_step_4(out: pathlib.Path):
     for path in out.glob("*.ckpt-6*"):
         path.unlink()
-    write_state(str(out), [f"model.ckpt-{step}" for step in (0, 2, 4)])
+    write_state(
+        str(out),
+        [f"model.ckpt-{step}" for step in (0, 2, 4)],
+    )
 
 
 def digests(out: pathlib.Path) -> dict[str, str]:
@@ -129,7 +132,10 @@ def test_where_no_older_checkpoint_is_taken_the_run_ends_and_changes_nothing(
 ):
     """What does not train takes none, and a training finds none that is whole."""
     for step in corrupt:
-        damage(run / "out" / f"model.ckpt-{step}.{DATA}", how)
+        damage(
+            run / "out" / f"model.ckpt-{step}.{DATA}",
+            how,
+        )
     before = digests(run / "out")
     ended = end_of(*pretraining(run, *flags))
     assert ended.status == 1

@@ -27,5 +27,8 @@ def rewind(whole: pathlib.Path, copy: pathlib.Path, step: int) -> pathlib.Path:
             continue
         shutil.copyfile(path, copy / path.name)
     assert max(steps) == step
-    checkpoint_folder.write_state(str(copy), [f"model.ckpt-{number}" for number in sorted(steps)])
+    checkpoint_folder.write_state(
+        str(copy),
+        [f"model.ckpt-{number}" for number in sorted(steps)],
+    )
     return copy

@@ -57,8 +57,13 @@ def clean_environment() -> dict[str, str]:
 def measured(what: str, **environment) -> dict:
     done = subprocess.run(
         [sys.executable, "-c", FAULTS_OF_STEPS, what],
-        stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, env=clean_environment() | environment, timeout=300,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env=clean_environment() | environment,
+        timeout=300,
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 

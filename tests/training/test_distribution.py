@@ -55,8 +55,8 @@ def test_mirrored_over_logical_cpus():
     found = in_a_process(distribution_strategy="mirrored", num_devices=4)
     assert found["strategy"] == "MirroredStrategy"
     second_step = np.arange(48).reshape(2, 8, 3)[1]
-    assert found["x"] == [part.tolist() for part in np.split(second_step, 4)]
-    assert found["y"] == [part.tolist() for part in np.split(np.arange(8, 16), 4)]
+    assert found["x"] == second_step.reshape(4, 2, 3).tolist()
+    assert found["y"] == np.arange(8, 16).reshape(4, 2).tolist()
     assert (
         "--num_devices=4: TensorFlow sees no GPU; the CPU is split into 4 devices" in found["log"]
     )

@@ -100,7 +100,12 @@ def test_the_key_is_of_the_content_in_its_order():
         labels.astype(np.float32),
         np.append(labels[:-1], 7),
     ]
-    assert len({key(labels), key(labels, batch_size=5), *map(key, others)}) == 2 + len(others)
+    keys = {
+        key(labels),
+        key(labels, batch_size=5),
+        *map(key, others),
+    }
+    assert len(keys) == 2 + len(others)
 
 
 def split_rows(batches, num_steps):
@@ -108,16 +113,18 @@ def split_rows(batches, num_steps):
 
 
 def test_batches_hold_the_same_examples_however_they_are_padded():
-    longest, fixed = batches(), batches(pad_to_longest=False)
+    longest = batches()
+    fixed = batches(pad_to_longest=False)
     assert longest.key == fixed.key != batches(buffer_size=5).key
-    assert [padded_length(n, 20) for n in (1, 8, 9, 16, 17, 20)] == [8, 8, 16, 16, 20, 20]
+    padded_lengths = [padded_length(length, 20) for length in (1, 8, 9, 16, 17, 20)]
+    assert padded_lengths == [8, 8, 16, 16, 20, 20]
     for _ in range(5):
-        short, full = longest.next_batch(), fixed.next_batch()
+        short = longest.next_batch()
+        full = fixed.next_batch()
         np.testing.assert_array_equal(short["row"], full["row"])
-        lengths = padded_length(LENGTHS[short["row"]].max(), 40), 40
-        assert [batch["padded"].shape for batch in (short, full)] == [
-            (4, length) for length in lengths
-        ]
+        longest_length = LENGTHS[short["row"]].max()
+        assert short["padded"].shape == (4, padded_length(longest_length, 40))
+        assert full["padded"].shape == (4, 40)
 
 
 def test_a_restored_position_goes_on_with_the_next_example(tmp_path):

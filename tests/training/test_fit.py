@@ -30,20 +30,43 @@ from tests import toy
 @pytest.mark.parametrize(
     ("is_tpu", "flags", "steps_per_loop", "log_every_steps"),
     [
-        (False, {}, 10, 100),
-        (False, {"steps_per_loop": 3, "iterations_per_loop": 2}, 3, 100),
-        (False, {"log_every_steps": 7}, 7, 7),  # a loop ends at a log point
-        # On TPU it is the other way round.
-        (True, {"iterations_per_loop": 200, "log_every_steps": 300}, 200, 400),
-        (True, {"iterations_per_loop": 1000, "log_every_steps": 100}, 250, 1000),
+        pytest.param(False, {}, 10, 100, id="defaults"),
+        pytest.param(
+            False,
+            {"steps_per_loop": 3, "iterations_per_loop": 2},
+            3,
+            100,
+            id="steps per loop, no TPU",
+        ),
+        # A loop ends at a log point. On TPU it is the other way round.
+        pytest.param(False, {"log_every_steps": 7}, 7, 7, id="frequent log lines"),
+        pytest.param(
+            True,
+            {"iterations_per_loop": 200, "log_every_steps": 300},
+            200,
+            400,
+            id="short loops on TPU",
+        ),
+        pytest.param(
+            True,
+            {"iterations_per_loop": 1000, "log_every_steps": 100},
+            250,
+            1000,
+            id="long loops on TPU",
+        ),
     ],
 )
 def test_loops(monkeypatch, is_tpu, flags, steps_per_loop, log_every_steps):
     monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
     options = ClassificationOptions(
-        task_name="", data_dir="", output_dir="", vocab_file="", bert_config_file="",
-        save_checkpoints_steps=250, **flags,
-    )  # fmt: skip
+        task_name="",
+        data_dir="",
+        output_dir="",
+        vocab_file="",
+        bert_config_file="",
+        save_checkpoints_steps=250,
+        **flags,
+    )
     made_up = types.SimpleNamespace(options=options, strategy=None, num_train_steps=5000)
     made_up.log_every_steps = Trainer.log_every_steps.fget(made_up)
     assert made_up.log_every_steps == log_every_steps
@@ -59,8 +82,14 @@ class MadeUp:
 
     def __init__(self, folder, monkeypatch, num_train_steps, max_train_hours=None, **flags):
         monkeypatch.setattr(calls, "CALL_SECS", 1e9)
-        self.state = tf.train.Checkpoint(key=tf.Variable(1), seed=tf.Variable(7))
-        self.calls, self.saved, self.updates, self.batches_run = [], [], iter(()), 0
+        self.state = tf.train.Checkpoint(
+            key=tf.Variable(1),
+            seed=tf.Variable(7),
+        )
+        self.calls = []
+        self.saved = []
+        self.updates = iter(())
+        self.batches_run = 0
         options = ClassificationOptions(
             task_name="",
             data_dir="",
@@ -79,7 +108,11 @@ class MadeUp:
             max_train_hours=max_train_hours,
         )
         self.trainer = Trainer(options, one_device, config, plan)
-        monkeypatch.setattr(self.trainer, "_step_function", lambda *_: self.run_steps)
+        monkeypatch.setattr(
+            self.trainer,
+            "_step_function",
+            lambda *_: self.run_steps,
+        )
         monkeypatch.setattr(
             self.trainer.checkpoints,
             "save",
@@ -105,7 +138,10 @@ class MadeUp:
         }
 
     def fit(self, hooks=(), batches=None, ramp=None):
-        kind = {"tensorboard_only": (), "progress": lambda sums, n: {"loss": sums["loss"] / n}}
+        kind = {
+            "tensorboard_only": (),
+            "progress": lambda sums, n: {"loss": sums["loss"] / n},
+        }
         objective = types.SimpleNamespace(number=1, **kind)
         objective.for_batches = lambda number: types.SimpleNamespace(number=number, **kind)
         self.trainer.fit(objective, batches or self, hooks, ramp)
@@ -122,7 +158,9 @@ class Clock:
     lengths = np.full(16, 8)  # of the examples of a set
 
     def __init__(self):
-        self.begun, self.ended, self._changed = 0, 0, threading.Condition()
+        self.begun = 0
+        self.ended = 0
+        self._changed = threading.Condition()
 
     def features(self, rows, length):
         """Reads a batch of a set; the first row alone is read for its shape, and all rows for
@@ -139,8 +177,12 @@ class Clock:
 
     def end_of_a_step(self, _):
         """Waits for the next batch to be begun: without reading beside the computation, in vain."""
+
+        def is_next_begun():
+            return self.begun > self.ended + 1
+
         with self._changed:
-            assert self._changed.wait_for(lambda: self.begun > self.ended + 1, timeout=60)
+            assert self._changed.wait_for(is_next_begun, timeout=60)
             self.ended += 1
 
 
@@ -155,14 +197,13 @@ def test_the_batches_of_the_next_loop_are_read_while_the_devices_run_this_one(
         1 + 9 + 2 * steps_per_loop,
         steps_per_loop=steps_per_loop,
     )
-    clock, calls = Clock(), []
+    clock = Clock()
+    calls = []
     strategy = tf.distribute.get_strategy()
     if source == "records":
         spec = {"input_ids": tf.TensorSpec([4, 8], tf.int32)}
-        dataset = tf.data.Dataset.from_generator(clock.records, output_signature=spec).prefetch(
-            BATCHES_AHEAD
-        )
-        batches = RecordBatches(dataset, strategy, seed=0, key=0)
+        dataset = tf.data.Dataset.from_generator(clock.records, output_signature=spec)
+        batches = RecordBatches(dataset.prefetch(BATCHES_AHEAD), strategy, seed=0, key=0)
     else:
         batches = ExampleBatches(
             clock,
@@ -179,7 +220,8 @@ def test_the_batches_of_the_next_loop_are_read_while_the_devices_run_this_one(
 
         def update(self, features):
             ids = tf.reshape(features["input_ids"], [4, 8])
-            with tf.control_dependencies([tf.numpy_function(clock.end_of_a_step, [ids], [])]):
+            end_of_step = tf.numpy_function(clock.end_of_a_step, [ids], [])
+            with tf.control_dependencies([end_of_step]):
                 made_up.trainer.optimizer.global_step.assign_add(1)
             return dict.fromkeys(self.sum_names, tf.constant(0.0))
 
@@ -200,7 +242,9 @@ class NotedHook:
     """Notes its calls, and stops the training at a step."""
 
     def __init__(self, every_steps, stops_at=None):
-        self.every_steps, self.stops_at, self.calls = every_steps, stops_at, []
+        self.every_steps = every_steps
+        self.stops_at = stops_at
+        self.calls = []
 
     def __call__(self, step, metrics):
         self.calls.append((step, metrics.get("loss")))
@@ -208,7 +252,11 @@ class NotedHook:
 
 
 def test_hooks_are_called_after_a_checkpoint_and_may_stop_the_training(tmp_path, monkeypatch):
-    flags = {"log_every_steps": 4, "save_checkpoints_steps": 6, "steps_per_loop": 3}
+    flags = {
+        "log_every_steps": 4,
+        "save_checkpoints_steps": 6,
+        "steps_per_loop": 3,
+    }
     made_up = MadeUp(tmp_path, monkeypatch, 20, **flags)
     hooks = NotedHook(5), NotedHook(7, stops_at=14)
     made_up.fit(hooks)
@@ -216,36 +264,52 @@ def test_hooks_are_called_after_a_checkpoint_and_may_stop_the_training(tmp_path,
     assert made_up.saved == [0, 5, 6, 7, 10, 12, 14]
     assert hooks[0].calls == [(5, 2.0), (10, 2.0)]
     assert hooks[1].calls == [(7, 2.0), (14, 2.0)]
-    assert made_up.logged() == [(step, 2.0) for step in (4, 8, 10, 12, 14)], (
-        "the last line is of what was left"
-    )
+    # The last line is of what was left.
+    assert made_up.logged() == [(step, 2.0) for step in (4, 8, 10, 12, 14)]
 
 
 def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypatch, caplog):
     """The clock goes on by a second with each reading: once at the start, and once a call."""
-    monkeypatch.setattr(TimeLimit, "clock", itertools.count().__next__)
+    monkeypatch.setattr(
+        TimeLimit,
+        "clock",
+        itertools.count().__next__,
+    )
     flags = {
         "log_every_steps": 4,
         "save_checkpoints_steps": 6,
         "steps_per_loop": 2,
         "learning_rate": 1e-3,
     }
-    made_up = MadeUp(tmp_path, monkeypatch, 1000, max_train_hours=8 / 3600, **flags)
-    hook, rates = NotedHook(7), []
-    made_up.updates = iter([1, 2, 1, 2, 1, 1, 2, 0])  # the last ones overflow
-    run_steps = made_up.run_steps
-    made_up.run_steps = lambda *given: (
-        rates.append(float(made_up.trainer.optimizer.current_rate())) or run_steps(*given)
+    made_up = MadeUp(
+        tmp_path,
+        monkeypatch,
+        1000,
+        max_train_hours=8 / 3600,
+        **flags,
     )
+    hook = NotedHook(7)
+    rates = []
+    # The last updates overflow.
+    made_up.updates = iter([1, 2, 1, 2, 1, 1, 2, 0])
+
+    def run_steps(batches, num_steps):
+        rate = made_up.trainer.optimizer.current_rate()
+        rates.append(float(rate))
+        return MadeUp.run_steps(made_up, batches, num_steps)
+
+    made_up.run_steps = run_steps
     made_up.fit([hook])
     assert made_up.calls == [1, 2, 1, 2, 1, 1, 2, 2]
-    np.testing.assert_allclose(rates, [1e-3 * (1 - used / 8) for used in range(8)], rtol=1e-4)
-    assert (made_up.saved, hook.calls) == ([0, 6, 7, 10], [(7, 2.0), (10, 2.0)]), (
-        "the end is saved and evaluated"
-    )
+    expected_rates = [1e-3 * (1 - used / 8) for used in range(8)]
+    np.testing.assert_allclose(rates, expected_rates, rtol=1e-4)
+    # The end is saved and evaluated.
+    assert made_up.saved == [0, 6, 7, 10]
+    assert hook.calls == [(7, 2.0), (10, 2.0)]
     assert [step for step, _ in made_up.logged()] == [4, 8, 10]
     (end,) = run_log.read(str(tmp_path), run_log.END)
-    assert (end["ended"], end["last_step"]) == ("finished", 10)
+    assert end["ended"] == "finished"
+    assert end["last_step"] == 10
     assert int(made_up.state.train_millisecs) == 8000
     assert made_up.trainer.num_updates == 0
     made_up.fit([hook])
@@ -257,11 +321,21 @@ def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypa
     )
 
 
-@pytest.mark.parametrize(("hours", "num_train_steps"), [(None, 12), (12 / 3600, 24)])
+@pytest.mark.parametrize(
+    ("hours", "num_train_steps"),
+    [
+        pytest.param(None, 12, id="updates"),
+        pytest.param(12 / 3600, 24, id="time"),
+    ],
+)
 def test_larger_batches_begin_at_a_share_of_the_updates_or_of_the_time(
     tmp_path, monkeypatch, hours, num_train_steps
 ):
-    monkeypatch.setattr(TimeLimit, "clock", itertools.count().__next__)
+    monkeypatch.setattr(
+        TimeLimit,
+        "clock",
+        itertools.count().__next__,
+    )
     made_up = MadeUp(
         tmp_path,
         monkeypatch,
@@ -274,36 +348,42 @@ def test_larger_batches_begin_at_a_share_of_the_updates_or_of_the_time(
 
     def step_function(objective, num_batches):
         assert objective.number == num_batches
-        return lambda *given: sizes.extend([num_batches] * given[1]) or made_up.run_steps(*given)
+
+        def run_steps(batches, num_steps):
+            sizes.extend([num_batches] * num_steps)
+            return made_up.run_steps(batches, num_steps)
+
+        return run_steps
 
     monkeypatch.setattr(made_up.trainer, "_step_function", step_function)
     starts = (0, num_train_steps // 2, num_train_steps * 3 // 4)
     made_up.fit(ramp=Ramp(starts, (1, 2, 6)))
     assert sizes == [1] * 6 + [2] * 3 + [6] * 3
-    assert [step for step, _ in made_up.logged()] == [5, 6, 9, 10, 12], "no line is of two sizes"
+    # No line is of two sizes.
+    assert [step for step, _ in made_up.logged()] == [5, 6, 9, 10, 12]
+    # The first update of each size, which compiles, is not measured.
     measured = made_up.trainer._report._measured
-    assert measured.examples == 4 * (5 * 1 + 2 * 2 + 2 * 6), (
-        "the first update of each size, which compiles, is not in"
-    )
+    assert measured.examples == 4 * (5 * 1 + 2 * 2 + 2 * 6)
     assert made_up.batches_run == 6 + 3 * 2 + 3 * 6
 
 
 class Saving(MadeUp):
-    """A made-up training that saves at 0, 6, 12, ...; `write` stands for the writing of the
-    weights of step 6.
+    """A made-up training that saves at 0, 6, 12, ...; `before_writing` is called with the path of
+    the weights of step 6 before they are written.
     """
 
-    def __init__(self, folder, monkeypatch, write):
+    def __init__(self, folder, monkeypatch, before_writing):
         super().__init__(folder, monkeypatch, 20, save_checkpoints_steps=6, steps_per_loop=3)
-        self.checkpoints, real = self.trainer.checkpoints, tf1.write
+        self.checkpoints = self.trainer.checkpoints
+        real_write = tf1.write
+
+        def write(prefix, values):
+            if prefix.endswith("-6"):
+                before_writing(prefix)
+            real_write(prefix, values)
+
         monkeypatch.setattr(self.checkpoints, "save", self.save)
-        monkeypatch.setattr(
-            tf1,
-            "write",
-            lambda prefix, values: (
-                (prefix.endswith("-6") and write(prefix)) or real(prefix, values)
-            ),
-        )
+        monkeypatch.setattr(tf1, "write", write)
 
     def save(self, step, state):
         CheckpointManager.save(self.checkpoints, step, state)
@@ -311,18 +391,17 @@ class Saving(MadeUp):
 
     def written(self) -> list[int]:
         """The steps of the checkpoints that the log has."""
-        return [
-            line["step"] for line in run_log.read(self.checkpoints.output_dir, run_log.CHECKPOINT)
-        ]
+        lines = run_log.read(self.checkpoints.output_dir, run_log.CHECKPOINT)
+        return [line["step"] for line in lines]
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_training_before_the_next(
     tmp_path, monkeypatch
 ):
-    def write(prefix):
+    def fail(prefix):
         raise InputError(f"{prefix}: cannot be written (No space left on device); make room")
 
-    made_up = Saving(tmp_path, monkeypatch, write)
+    made_up = Saving(tmp_path, monkeypatch, fail)
 
     def run_steps(drawn, num_steps):
         writing = made_up.checkpoints._writing
@@ -332,9 +411,11 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_training_before_the_next(
     made_up.run_steps = run_steps
     with pytest.raises(InputError, match=r"model\.ckpt-6: cannot be written \(No space"):
         made_up.fit()
-    assert (made_up.calls, made_up.written()) == ([1, 3, 2, 3], [0])
+    assert made_up.calls == [1, 3, 2, 3]
+    assert made_up.written() == [0]
     (end,) = run_log.read(str(tmp_path), run_log.END)
-    assert (end["ended"], end["last_checkpoint"]) == ("InputError", str(tmp_path / "model.ckpt-0"))
+    assert end["ended"] == "InputError"
+    assert end["last_checkpoint"] == str(tmp_path / "model.ckpt-0")
 
 
 @pytest.mark.parametrize("end", ["Ctrl-C", "SIGTERM"])
@@ -342,9 +423,16 @@ def test_a_stopped_training_ends_when_its_checkpoint_is_written(tmp_path, monkey
     """The thread is held in its writing until somebody waits for it; after SIGTERM that is
     before the other workers.
     """
-    begun, may_go_on = threading.Event(), threading.Event()
-    made_up = Saving(tmp_path, monkeypatch, lambda prefix: begun.set() or not may_go_on.wait(60))
-    wait, before_others = made_up.checkpoints.wait, []
+    begun = threading.Event()
+    may_go_on = threading.Event()
+
+    def hold(prefix):
+        begun.set()
+        assert may_go_on.wait(60)
+
+    made_up = Saving(tmp_path, monkeypatch, hold)
+    wait = made_up.checkpoints.wait
+    before_others = []
 
     def wait_for_writing(if_ended=False):
         if 6 in made_up.saved and not if_ended:
@@ -373,7 +461,8 @@ def test_a_stopped_training_ends_when_its_checkpoint_is_written(tmp_path, monkey
     newest = str(tmp_path / "model.ckpt-6")
     assert before_others == ([None] if end == "Ctrl-C" else [None, newest])
     assert f"Stopped after step 6; {newest} is saved" in caplog.text
-    assert (made_up.checkpoints.latest, made_up.written()) == (newest, [0, 6])
+    assert made_up.checkpoints.latest == newest
+    assert made_up.written() == [0, 6]
 
 
 @pytest.mark.parametrize(
@@ -426,10 +515,13 @@ def test_a_run_that_goes_on_calls_the_hooks_of_its_step_first(tmp_path, monkeypa
     made_up.trainer.optimizer.global_step.assign(10)
     hooks = NotedHook(5, stops_at=10), NotedHook(7)
     made_up.fit(hooks)
-    assert (made_up.calls, hooks[0].calls, hooks[1].calls) == ([], [(10, None)], [])
+    assert made_up.calls == []
+    assert hooks[0].calls == [(10, None)]
+    assert hooks[1].calls == []
     made_up.trainer.optimizer.global_step.assign(20)
     made_up.fit(hooks)
-    assert (made_up.calls, hooks[1].calls) == ([], [(20, None)])
+    assert made_up.calls == []
+    assert hooks[1].calls == [(20, None)]
 
 
 def test_a_loss_scale_below_one_stops_the_training_and_skipped_updates_do_not_count(
@@ -455,9 +547,13 @@ def test_a_loss_scale_below_one_stops_the_training_and_skipped_updates_do_not_co
 
 @pytest.mark.parametrize(
     ("flag", "is_tpu", "has_xla", "compiles", "warnings"),
-    [(True, False, True, True, 0), (False, False, False, False, 0), (True, True, False, False, 0),
-     (True, False, False, False, 1)],
-)  # fmt: skip
+    [
+        pytest.param(True, False, True, True, 0, id="XLA"),
+        pytest.param(False, False, False, False, 0, id="not wanted"),
+        pytest.param(True, True, False, False, 0, id="TPU"),
+        pytest.param(True, False, False, False, 1, id="without XLA"),
+    ],
+)
 def test_compiles_where_tensorflow_can(
     monkeypatch, caplog, flag, is_tpu, has_xla, compiles, warnings
 ):

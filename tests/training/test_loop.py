@@ -4,6 +4,7 @@ the set's order.
 
 import json
 import math
+from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -19,8 +20,10 @@ from tests.scripts import run_python
 
 LENGTHS = (8, 24, 16, 8, 40)
 VALUES = np.random.default_rng(1).normal(size=(len(LENGTHS), 4, 40)).astype(np.float32)
-VALUES *= np.arange(40) < np.array(LENGTHS)[:, None, None]  # padding adds nothing
+# Padding adds nothing.
+VALUES *= np.arange(40) < np.array(LENGTHS)[:, None, None]
 SQUARES = [float(np.sum(values**2)) for values in VALUES]
+SQUARES_BY_CALL = [sum(SQUARES[:2]), sum(SQUARES[2:])]
 
 
 class SquaringStep:
@@ -29,11 +32,18 @@ class SquaringStep:
     sum_names = ("loss",)
 
     def __init__(self):
-        self.objective, self.seen_shapes = self, []
+        self.objective = self
+        self.seen_shapes = []
 
     def update(self, features):
         self.seen_shapes.append(features["x"].shape.as_list())
         return {"loss": tf.reduce_sum(features["x"] ** 2)}
+
+
+def given_batches():
+    """Yields the batches, each without padding."""
+    for values, length in zip(VALUES, LENGTHS, strict=True):
+        yield {"x": values[:, :length]}
 
 
 class Given:
@@ -41,15 +51,18 @@ class Given:
 
     def __init__(self, strategy):
         self._strategy = strategy
-        batches = ({"x": batch[:, :length]} for batch, length in zip(VALUES, LENGTHS, strict=True))
         dataset = tf.data.Dataset.from_generator(
-            lambda: batches,
+            given_batches,
             output_signature={"x": tf.TensorSpec([4, None])},
         )
         self._iterator = iter(dataset)
 
     def next_batch(self):
-        return split_over_replicas(self._strategy, next(self._iterator), axis=0)
+        return split_over_replicas(
+            self._strategy,
+            next(self._iterator),
+            axis=0,
+        )
 
 
 def sums_and_shapes(strategy):
@@ -57,38 +70,47 @@ def sums_and_shapes(strategy):
     of the traces.
     """
     step = SquaringStep()
-    run, given = compiled_steps(strategy, step), Given(strategy)
+    run = compiled_steps(strategy, step)
+    given = Given(strategy)
     sums = [run(given, num_steps)["loss"] for num_steps in (2, 3)]
     shapes = list(step.seen_shapes)
+
+    def sum_of_stack(values):
+        stack = split_over_replicas(strategy, {"x": tf.constant(values)})
+        return run(stack, len(values))["loss"]
+
     with mock.patch.object(strategy, "reduce", wraps=strategy.reduce) as reduce:
-        padded = run(split_over_replicas(strategy, {"x": tf.constant(VALUES)}), len(LENGTHS))[
-            "loss"
-        ]
+        padded = sum_of_stack(VALUES)
     assert reduce.call_count == 1, "once a loop, as it is traced"
-    of_steps = [
-        run(split_over_replicas(strategy, {"x": tf.constant(values[None])}), 1)["loss"]
-        for values in VALUES
-    ]
-    assert padded == math.fsum(of_steps), "whatever the number of steps in a call"
+    step_sums = [sum_of_stack(values[None]) for values in VALUES]
+    assert padded == math.fsum(step_sums), "whatever the number of steps in a call"
     return sums, padded, shapes
 
 
 def test_batches_of_any_length_are_traced_once():
     sums, padded, shapes = sums_and_shapes(tf.distribute.get_strategy())
-    np.testing.assert_allclose(sums, [sum(SQUARES[:2]), sum(SQUARES[2:])], rtol=1e-5)
+    np.testing.assert_allclose(sums, SQUARES_BY_CALL, rtol=1e-5)
     np.testing.assert_allclose(padded, sum(SQUARES), rtol=1e-5)
     assert shapes == [[4, None]]
 
 
 def test_an_update_may_have_several_batches():
-    step, strategy = SquaringStep(), tf.distribute.get_strategy()
+    step = SquaringStep()
+    strategy = tf.distribute.get_strategy()
     given = Given(strategy)
-    given.next_batch = lambda next_batch=given.next_batch: {"x": next_batch()["x"][:, :8]}
-    found = [
-        compiled_steps(strategy, step, num_batches)(given, 1)["loss"] for num_batches in (2, 3)
-    ]
-    expected = [np.sum(VALUES[rows, :, :8] ** 2) for rows in (slice(2), slice(2, 5))]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    next_batch = given.next_batch
+
+    def next_short_batch():
+        return {"x": next_batch()["x"][:, :8]}
+
+    given.next_batch = next_short_batch
+    sums = []
+    for num_batches in (2, 3):
+        run = compiled_steps(strategy, step, num_batches)
+        sums.append(run(given, 1)["loss"])
+    short_squares = VALUES[:, :, :8] ** 2
+    expected = [np.sum(short_squares[:2]), np.sum(short_squares[2:])]
+    np.testing.assert_allclose(sums, expected, rtol=1e-5)
     assert step.seen_shapes == [[8, None], [12, None]], "one step with all of them"
 
 
@@ -98,44 +120,101 @@ def test_so_they_are_on_several_replicas():
         "from tests.training.test_loop import print_on_two_replicas as run; run()",
     )
     sums, padded, shapes = json.loads(ran.stdout.splitlines()[-1])
-    np.testing.assert_allclose(sums, [sum(SQUARES[:2]), sum(SQUARES[2:])], rtol=1e-5)
+    np.testing.assert_allclose(sums, SQUARES_BY_CALL, rtol=1e-5)
     np.testing.assert_allclose(padded, sum(SQUARES), rtol=1e-5)
     assert shapes == [[2, None]] * 2, "one trace, of two replicas"
 
 
 def print_on_two_replicas():
     """Prints what `sums_and_shapes` returns."""
-    strategy = make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
+    options = DistributionOptions(distribution_strategy="mirrored", num_devices=2)
+    strategy = make_strategy(options)
     print(json.dumps(sums_and_shapes(strategy)))
 
 
-def stops_of(
-    first_step: int, num_train_steps: int, **flags
-) -> tuple[list[int], list[int], list[int]]:
+class Schedule(NamedTuple):
     """The steps at which a training logs and saves, and the number of updates in each call into
     TensorFlow.
     """
-    given = {"steps_per_loop": 10, "log_every_steps": 100, "save_every_steps": (1000,)} | flags
-    stops, step, calls, steps = Stops(first_step, num_train_steps, **given), first_step, [], []
+
+    logs: list[int]
+    saves: list[int]
+    calls: list[int]
+
+
+def make_schedule(first_step: int, num_train_steps: int, **flags) -> Schedule:
+    defaults = {
+        "steps_per_loop": 10,
+        "log_every_steps": 100,
+        "save_every_steps": (1000,),
+    }
+    stops = Stops(first_step, num_train_steps, **defaults | flags)
+    schedule = Schedule([], [], [])
+    step = first_step
     while step < num_train_steps:
-        calls.append(stops.next_count(step))
-        step += calls[-1]
-        steps.append(step)
+        count = stops.next_count(step)
+        step += count
+        schedule.calls.append(count)
+        if stops.logs_at(step):
+            schedule.logs.append(step)
+        if stops.saves_at(step):
+            schedule.saves.append(step)
     assert step == num_train_steps
-    return list(filter(stops.logs_at, steps)), list(filter(stops.saves_at, steps)), calls
+    return schedule
 
 
-def test_the_first_progress_line_comes_after_ten_updates():
-    assert stops_of(0, 250) == ([10, 100, 200, 250], [250], [1, 9, *[10] * 24])
-    assert stops_of(105, 230, steps_per_loop=100) == ([115, 200, 230], [230], [1, 9, 85, 30])
-    assert stops_of(0, 7) == ([7], [7], [1, 6])
-    assert stops_of(0, 4, log_every_steps=2) == ([2, 4], [4], [1, 1, 2])
+@pytest.mark.parametrize(
+    ("first_step", "num_train_steps", "flags", "expected"),
+    [
+        pytest.param(
+            0,
+            250,
+            {},
+            Schedule(
+                logs=[10, 100, 200, 250],
+                saves=[250],
+                calls=[1, 9, *[10] * 24],
+            ),
+            id="new run",
+        ),
+        pytest.param(
+            105,
+            230,
+            {"steps_per_loop": 100},
+            Schedule(
+                logs=[115, 200, 230],
+                saves=[230],
+                calls=[1, 9, 85, 30],
+            ),
+            id="resumed run",
+        ),
+        pytest.param(
+            0,
+            7,
+            {},
+            Schedule(logs=[7], saves=[7], calls=[1, 6]),
+            id="run of fewer than ten updates",
+        ),
+        pytest.param(
+            0,
+            4,
+            {"log_every_steps": 2},
+            Schedule(logs=[2, 4], saves=[4], calls=[1, 1, 2]),
+            id="frequent progress lines",
+        ),
+    ],
+)
+def test_the_first_progress_line_comes_after_ten_updates(
+    first_step, num_train_steps, flags, expected
+):
+    assert make_schedule(first_step, num_train_steps, **flags) == expected
 
 
 def test_no_call_crosses_a_checkpoint_or_an_evaluation():
-    logs, saves, calls = stops_of(0, 50, steps_per_loop=50, save_every_steps=(20, 15))
-    assert (logs, saves) == ([10, 50], [15, 20, 30, 40, 45, 50])
-    assert calls == [1, 9, 5, 5, 10, 10, 5, 5]
+    schedule = make_schedule(0, 50, steps_per_loop=50, save_every_steps=(20, 15))
+    assert schedule.logs == [10, 50]
+    assert schedule.saves == [15, 20, 30, 40, 45, 50]
+    assert schedule.calls == [1, 9, 5, 5, 10, 10, 5, 5]
 
 
 SET_LENGTHS = np.random.default_rng(2).integers(1, 30, 23)
@@ -144,15 +223,16 @@ SET_LENGTHS = np.random.default_rng(2).integers(1, 30, 23)
 @pytest.mark.parametrize(
     ("batch_size", "pad_to_longest", "on_tpu", "sizes"),
     [
-        (4, True, False, {4, 3}),
-        (50, True, False, {23}),
-        (10, False, False, {10, 3}),
-        # Which compiles once: the last batch is filled with copies of an example.
-        (10, False, True, {10}),
+        pytest.param(4, True, False, {4, 3}, id="short batches"),
+        pytest.param(50, True, False, {23}, id="one batch"),
+        pytest.param(10, False, False, {10, 3}, id="batches of one length"),
+        # The step is compiled once: the last batch is filled with copies of an example.
+        pytest.param(10, False, True, {10}, id="TPU"),
     ],
 )
 def test_every_example_gets_its_own_answer(monkeypatch, batch_size, pad_to_longest, on_tpu, sizes):
-    seen, seen_sizes = [], set()
+    seen = []
+    seen_sizes = set()
 
     class Encoded:
         lengths = SET_LENGTHS
@@ -160,14 +240,20 @@ def test_every_example_gets_its_own_answer(monkeypatch, batch_size, pad_to_longe
         def features(self, rows, length):
             seen.append(length)
             seen_sizes.add(len(rows))
+            is_token = np.arange(length) < SET_LENGTHS[rows][:, None]
             return {
                 "row": rows,
-                "mask": (np.arange(length) < SET_LENGTHS[rows][:, None]).astype(np.float32),
+                "mask": is_token.astype(np.float32),
             }
 
     def outputs(batch):
-        pair = tf.stack([batch["row"], batch["row"] * 2], axis=1)
-        return {"sum": tf.reduce_sum(batch["mask"], axis=1), "pair": pair, "mask": batch["mask"]}
+        row = batch["row"]
+        mask = batch["mask"]
+        return {
+            "sum": tf.reduce_sum(mask, axis=1),
+            "pair": tf.stack([row, row * 2], axis=1),
+            "mask": mask,
+        }
 
     monkeypatch.setattr(loop, "is_tpu", lambda strategy: on_tpu)
     strategy = tf.distribute.get_strategy()
@@ -180,8 +266,14 @@ def test_every_example_gets_its_own_answer(monkeypatch, batch_size, pad_to_longe
         pad_to_longest,
     )
     np.testing.assert_array_equal(found["sum"], SET_LENGTHS)
-    np.testing.assert_array_equal(found["pair"], [[k, 2 * k] for k in range(23)])
-    np.testing.assert_array_equal(found["mask"], np.arange(32) < SET_LENGTHS[:, None])
+    np.testing.assert_array_equal(
+        found["pair"],
+        [[k, 2 * k] for k in range(23)],
+    )
+    np.testing.assert_array_equal(
+        found["mask"],
+        np.arange(32) < SET_LENGTHS[:, None],
+    )
     assert seen_sizes == sizes
     if pad_to_longest:
         assert seen == sorted(seen, reverse=True)

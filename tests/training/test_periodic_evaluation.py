@@ -101,7 +101,11 @@ def test_the_history_of_the_run_counts_and_that_of_lost_weights_does_not(tmp_pat
     # Resumed at 20: step 30 is measured anew, 10 is still the best.
     assert evaluate_all(tmp_path, [2], patience=2, first_step=20) == ([], 30)
     # It has no metric of this name: another task.
-    run_log.write(str(tmp_path), run_log.EVALUATION, {"step": 10, "accuracy": 1.0})
+    run_log.write(
+        str(tmp_path),
+        run_log.EVALUATION,
+        {"step": 10, "accuracy": 1.0},
+    )
     # Another run in the folder starts with none.
     assert evaluate_all(tmp_path, [0, 1], patience=1) == ([10, 20], None)
 

@@ -19,7 +19,11 @@ from tests.shared import largest_file
 @pytest.fixture
 def clock(monkeypatch):
     now = types.SimpleNamespace(secs=1000.0)
-    monkeypatch.setattr(reporting.time, "monotonic", lambda: now.secs)
+    monkeypatch.setattr(
+        reporting.time,
+        "monotonic",
+        lambda: now.secs,
+    )
     return now
 
 
@@ -52,7 +56,8 @@ class Training:
     """A made-up training of batches of 8 examples and 3000 tokens, whose report is tested."""
 
     def __init__(self, folder, clock, num_train_steps=100, first_step=0, loss_scale=None):
-        self.clock, self.optimizer = clock, AdamWeightDecayOptimizer(0.25)
+        self.clock = clock
+        self.optimizer = AdamWeightDecayOptimizer(0.25)
         self.optimizer.global_step.assign(first_step)
         options = ClassificationOptions(
             task_name="",
@@ -80,7 +85,10 @@ class Training:
             "gradient_norm": 2.0 * num_updates,
             "updates": num_updates,
         }
-        return self.report.add(num_steps, sums | {"tokens": 3000.0 * num_steps})
+        return self.report.add(
+            num_steps,
+            sums | {"tokens": 3000.0 * num_steps},
+        )
 
 
 def test_a_report_is_one_line_and_the_same_scalars(tmp_path, clock, lines):
@@ -111,12 +119,14 @@ def test_a_report_is_one_line_and_the_same_scalars(tmp_path, clock, lines):
     }
     found = {name: scalars(tmp_path, name) for name in names}
     assert all(sorted(values) == [9, 19] for values in found.values())
-    assert (found["loss"][9], found["gradient_norm"][9]) == (3.0, 2.0)
+    assert found["loss"][9] == 3.0
+    assert found["gradient_norm"][9] == 2.0
     assert found["examples_per_second"][9] == pytest.approx(12.8)
     assert 100 < found["memory_mb"][9] <= found["memory_mb"][19] < 20000
     rows = run_log.read(str(tmp_path), run_log.TRAIN)
     assert [row.keys() for row in rows] == [{"type", "step", *names}] * 2
-    assert (rows[1]["step"], rows[1]["loss"]) == (19, 2.0)
+    assert rows[1]["step"] == 19
+    assert rows[1]["loss"] == 2.0
 
 
 def test_a_report_of_the_call_that_compiles_has_no_speed(tmp_path, clock, lines):
@@ -162,7 +172,11 @@ def test_the_summary(tmp_path, clock, lines, error):
     evaluations do not.
     """
     for num_updates in (100, None, 70):
-        run_log.write(str(tmp_path), run_log.START, {"num_updates": num_updates})
+        run_log.write(
+            str(tmp_path),
+            run_log.START,
+            {"num_updates": num_updates},
+        )
     run_log.write(str(tmp_path), run_log.END, {"wall_secs": 10.5})
     training = Training(tmp_path, clock, num_train_steps=40, first_step=30)
     training.run(1, 1.4)
@@ -172,12 +186,12 @@ def test_the_summary(tmp_path, clock, lines, error):
     training.report.write_summary("out/model.ckpt-40", error)
     step = 36 if error else 40
     line = run_log.read(str(tmp_path), run_log.END)[-1]
-    assert (line["ended"], line["last_step"], line["updates"]) == (
-        "Diverged" if error else "finished", step, step - 30,
-    )  # fmt: skip
-    assert (line["wall_secs"], line["total_wall_secs"], line["restarts"]) == pytest.approx(
-        (61.4, 71.9, 1)
-    )
+    assert line["ended"] == ("Diverged" if error else "finished")
+    assert line["last_step"] == step
+    assert line["updates"] == step - 30
+    assert line["wall_secs"] == pytest.approx(61.4)
+    assert line["total_wall_secs"] == pytest.approx(71.9)
+    assert line["restarts"] == 1
     assert line["skipped_updates"] == 0
     assert line["last_checkpoint"] == "out/model.ckpt-40"
     texts = {name: text for name, _, text in map(str.split, lines[1:])}
@@ -195,15 +209,23 @@ def test_eval_results_as_the_original_writes_them(tmp_path, lines):
     (tmp_path / "eval_results.txt").write_text("of an earlier run")
     reporting.write_eval_results(str(tmp_path), results, step=20)
     expected = [
-        "best_f1_thresh = -1.2345678901234567", "count = 3", "global_step = 20", "loss = 7.8532653",
+        "best_f1_thresh = -1.2345678901234567",
+        "count = 3",
+        "global_step = 20",
+        "loss = 7.8532653",
         "null_score_diff_threshold = -inf",
-    ]  # fmt: skip
+    ]
     assert (tmp_path / "eval_results.txt").read_text() == "".join(f"{line}\n" for line in expected)
     width = len("null_score_diff_threshold")
-    table = [
-        f"  {name:{width}} = {number}" for name, number in (line.split(" = ") for line in expected)
+    table = []
+    for line in expected:
+        name, number = line.split(" = ")
+        table.append(f"  {name:{width}} = {number}")
+    assert lines == [
+        "***** Eval results *****",
+        *table,
+        f"Wrote {tmp_path}/eval_results.txt",
     ]
-    assert lines == ["***** Eval results *****", *table, f"Wrote {tmp_path}/eval_results.txt"]
     assert scalars(tmp_path / "eval", "loss")[20] == pytest.approx(7.8532653)
     shutil.rmtree(tmp_path / "eval")  # another run in a folder of the same name
     reporting.write_eval_results(str(tmp_path), results, step=30)

@@ -17,14 +17,24 @@ def test_the_line_of_a_start(tmp_path):
         output_dir=str(tmp_path),
     )
     for seed in (7, 8):
-        run_log.write_start(str(tmp_path), options, seed, tf.distribute.get_strategy())
+        run_log.write_start(
+            str(tmp_path),
+            options,
+            seed,
+            tf.distribute.get_strategy(),
+        )
     first, second = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
-    assert (first["seed"], second["seed"]) == (7, 8)
-    assert (first["type"], first["script"]) == ("start", "run_pretraining")
-    assert (first["flags"]["input_file"], first["flags"]["learning_rate"]) == (["a", "b"], 5e-5)
+    assert first["seed"] == 7
+    assert second["seed"] == 8
+    assert first["type"] == "start"
+    assert first["script"] == "run_pretraining"
+    assert first["flags"]["input_file"] == ["a", "b"]
+    assert first["flags"]["learning_rate"] == 5e-5
     assert first["versions"].keys() == {"python", "tensorflow", "keras", "numpy", "official_bert"}
-    assert (first["num_replicas"], first["devices"]) == (1, ["/device:CPU:0"])
-    age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(first["started"])
+    assert first["num_replicas"] == 1
+    assert first["devices"] == ["/device:CPU:0"]
+    started = datetime.datetime.fromisoformat(first["started"])
+    age = datetime.datetime.now(datetime.UTC) - started
     assert age.total_seconds() < 60
 
 
@@ -33,19 +43,36 @@ def test_lines_of_lost_steps_are_not_read(tmp_path):
     30.
     """
     folder = str(tmp_path)
-    run_log.write(folder, run_log.START, {"num_updates": 100, "first_step": 0})
+    run_log.write(
+        folder,
+        run_log.START,
+        {"num_updates": 100, "first_step": 0},
+    )
     for step in (10, 20, 30):
         run_log.write(
             folder,
             run_log.TRAIN,
-            {"step": step, "loss": math.inf if step == 10 else step / 10},
+            {
+                "step": step,
+                "loss": math.inf if step == 10 else step / 10,
+            },
         )
-    run_log.write(folder, run_log.START, {"num_updates": None, "first_step": 10})  # an evaluation
+    # An evaluation.
+    run_log.write(
+        folder,
+        run_log.START,
+        {"num_updates": None, "first_step": 10},
+    )
     with open(tmp_path / "run.jsonl", "a") as file:
         file.write('{"type": "train", "step": 40, "lo')  # of a run that was killed
-    run_log.write(folder, run_log.START, {"num_updates": 80, "first_step": 20})
+    run_log.write(
+        folder,
+        run_log.START,
+        {"num_updates": 80, "first_step": 20},
+    )
     run_log.write(folder, run_log.TRAIN, {"step": 25, "loss": 9.0})
-    assert [(line["step"], line["loss"]) for line in run_log.read(folder, run_log.TRAIN)] == [
+    lines = run_log.read(folder, run_log.TRAIN)
+    assert [(line["step"], line["loss"]) for line in lines] == [
         (10, None),
         (20, 2.0),
         (25, 9.0),
@@ -55,9 +82,21 @@ def test_lines_of_lost_steps_are_not_read(tmp_path):
 
 def test_flags_of_an_earlier_version_are_read_as_those_of_this_one(tmp_path):
     folder = str(tmp_path)
-    flags = {"train_batch_size_ramp": ["16:0.5"], "columns": None, "dtype": "float32"}
-    run_log.write(folder, run_log.START, {"num_updates": 10, "flags": flags})
-    run_log.write(folder, run_log.START, {"num_updates": 10, "flags": None})
+    flags = {
+        "train_batch_size_ramp": ["16:0.5"],
+        "columns": None,
+        "dtype": "float32",
+    }
+    run_log.write(
+        folder,
+        run_log.START,
+        {"num_updates": 10, "flags": flags},
+    )
+    run_log.write(
+        folder,
+        run_log.START,
+        {"num_updates": 10, "flags": None},
+    )
     flags_before = [line["flags"] for line in run_log.trainings(folder)]
     assert flags_before == [
         {

@@ -25,6 +25,22 @@ GELU = GOLDEN / "model_gelu"
 PEAK = 1e-3
 
 
+def assert_updated(name, old, new, rate):
+    """Checks that one update of Adam leads from the old values of a weight to the new ones."""
+    first_moment = new[f"{name}/adam_m"].astype(np.float64)
+    second_moment = new[f"{name}/adam_v"].astype(np.float64)
+    has_decay = not name.endswith(("bias", "gamma", "beta"))
+    decay = 0.01 if has_decay else 0.0
+    direction = first_moment / (np.sqrt(second_moment) + 1e-6) + decay * old[name]
+    np.testing.assert_allclose(
+        new[name],
+        old[name] - rate * direction,
+        rtol=0,
+        atol=1.5e-7,
+        err_msg=name,
+    )
+
+
 @pytest.mark.usefixtures("with_grappler")
 @pytest.mark.parametrize("family", ["classification", "squad"])
 def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
@@ -36,27 +52,30 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
     """
     drawn = noted_batches(monkeypatch)
     options = prepared(tmp_path, family, train=8)
-    run(family, options, tmp_path / "out", do_train=True, learning_rate=PEAK, warmup_proportion=0.0,
-        save_checkpoints_steps=1)  # fmt: skip
-    before, first, second = (
-        checkpoint_values(tmp_path / "out" / f"model.ckpt-{step}") for step in range(3)
+    output_dir = tmp_path / "out"
+    run(
+        family,
+        options,
+        output_dir,
+        do_train=True,
+        learning_rate=PEAK,
+        warmup_proportion=0.0,
+        save_checkpoints_steps=1,
     )
-    trained = [name for name in before if f"{name}/adam_m" in before]
-    untrained = {name for name in before if "adam" not in name} - set(trained)
-    pooler = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"} if family == "squad" else set()
-    assert untrained == {"global_step"} | pooler
+    before, first, second = (checkpoint_values(output_dir / f"model.ckpt-{k}") for k in range(3))
+    weights = {name for name in before if "adam" not in name}
+    trained = {name for name in weights if f"{name}/adam_m" in before}
+    untrained = {"global_step"}
+    if family == "squad":
+        untrained |= {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+    assert weights - trained == untrained
 
     gradients = {name: first[f"{name}/adam_m"].astype(np.float64) / 0.1 for name in trained}
-    assert np.sqrt(sum(np.sum(gradient**2) for gradient in gradients.values())) == pytest.approx(
-        1.0,
-        rel=1e-5,
-    )
-    for old, new, rate in ((before, first, PEAK), (first, second, PEAK / 2)):
-        for name in trained:
-            m, v = (new[f"{name}/{slot}"].astype(np.float64) for slot in ("adam_m", "adam_v"))
-            decay = 0.0 if name.endswith(("bias", "gamma", "beta")) else 0.01
-            expected = old[name] - rate * (m / (np.sqrt(v) + 1e-6) + decay * old[name])
-            np.testing.assert_allclose(new[name], expected, rtol=0, atol=1.5e-7, err_msg=name)
+    square_sums = [np.sum(gradient**2) for gradient in gradients.values()]
+    assert np.sqrt(sum(square_sums)) == pytest.approx(1.0, rel=1e-5)
+    for name in trained:
+        assert_updated(name, before, first, PEAK)
+        assert_updated(name, first, second, PEAK / 2)
     for name, gradient in gradients.items():
         np.testing.assert_allclose(
             first[f"{name}/adam_v"],
@@ -72,11 +91,15 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
     assert rows
     for slot, beta in (("adam_m", 0.9), ("adam_v", 0.999)):
         table = f"bert/embeddings/word_embeddings/{slot}"
-        assert np.abs(first[table][rows]).min() > 0
-        np.testing.assert_allclose(second[table][rows], beta * first[table][rows], rtol=1e-6)
+        moments = first[table][rows]
+        assert np.abs(moments).min() > 0
+        np.testing.assert_allclose(second[table][rows], beta * moments, rtol=1e-6)
 
 
-@pytest.mark.parametrize("flags", [{"ema_decay": 0.9}, *in_test_long({})])
+@pytest.mark.parametrize(
+    "flags",
+    [{"ema_decay": 0.9}, *in_test_long({})],
+)
 def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, flags):
     """A buffer of 100 examples that comes round the set many times, batches of many lengths,
     dropout in the head.
@@ -84,10 +107,20 @@ def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, flags):
     options = prepared(tmp_path, "original")
 
     def train(folder):
-        run("original", options, folder, do_train=True, num_train_epochs=3.0, save_checkpoints_steps=4,
-            keep_checkpoint_max=0, steps_per_loop=3, **flags)  # fmt: skip
+        run(
+            "original",
+            options,
+            folder,
+            do_train=True,
+            num_train_epochs=3.0,
+            save_checkpoints_steps=4,
+            keep_checkpoint_max=0,
+            steps_per_loop=3,
+            **flags,
+        )
 
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    whole = tmp_path / "whole"
+    stopped = tmp_path / "stopped"
     train(whole)
     rewind(whole, stopped, step=8)
     inputs = checkpoint_values(stopped / "input.ckpt-8-0")
@@ -97,15 +130,14 @@ def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, flags):
     assert sorted(losses) == list(range(1, 16))
     assert scalars(stopped, "loss") == {step: losses[step] for step in range(9, 16)}
     training_state.assert_equal(
-        *(checkpoint_values(folder / "model.ckpt-15") for folder in (stopped, whole))
+        checkpoint_values(stopped / "model.ckpt-15"),
+        checkpoint_values(whole / "model.ckpt-15"),
     )
-    inputs = [checkpoint_values(folder / "input.ckpt-15-0") for folder in (stopped, whole)]
-    training_state.assert_equal(*inputs)
-    expected = {"position": 15 * 4, "seed": 7}
-    assert {
-        name: int(inputs[0][f"{name}/.ATTRIBUTES/VARIABLE_VALUE"]) for name in expected
-    } == expected
-    assert inputs[0]["key/.ATTRIBUTES/VARIABLE_VALUE"] > 0
+    inputs = checkpoint_values(stopped / "input.ckpt-15-0")
+    training_state.assert_equal(inputs, checkpoint_values(whole / "input.ckpt-15-0"))
+    assert inputs["position/.ATTRIBUTES/VARIABLE_VALUE"] == 15 * 4
+    assert inputs["seed/.ATTRIBUTES/VARIABLE_VALUE"] == 7
+    assert inputs["key/.ATTRIBUTES/VARIABLE_VALUE"] > 0
 
 
 @pytest.mark.usefixtures("with_grappler")
@@ -114,7 +146,8 @@ def test_resumes_the_originals_checkpoint(tmp_path):
     anew.
     """
     settings = json.loads((GELU / "training.json").read_text())
-    half, total = 6, settings["num_train_steps"]
+    half = 6
+    total = settings["num_train_steps"]
     batches = [load_batch(GELU, kind) for kind in settings["batches"]]
     rows, seq = batches[0]["input_ids"].shape
     predictions = batches[0]["masked_lm_ids"].shape[1]
@@ -129,12 +162,20 @@ def test_resumes_the_originals_checkpoint(tmp_path):
     (out / "checkpoint").write_text(f'model_checkpoint_path: "/gone/model.ckpt-{half}"\n')
     pretrain(
         PretrainingOptions(
-            bert_config_file=str(GELU / "bert_config.json"), input_file=[records], output_dir=str(out), do_train=True,
-            train_batch_size=rows, max_seq_length=seq, max_predictions_per_seq=predictions, num_train_steps=total,
-            num_warmup_steps=settings["num_warmup_steps"], learning_rate=settings["init_lr"], random_seed=7,
+            bert_config_file=str(GELU / "bert_config.json"),
+            input_file=[records],
+            output_dir=str(out),
+            do_train=True,
+            train_batch_size=rows,
+            max_seq_length=seq,
+            max_predictions_per_seq=predictions,
+            num_train_steps=total,
+            num_warmup_steps=settings["num_warmup_steps"],
+            learning_rate=settings["init_lr"],
+            random_seed=7,
             log_every_steps=1,
         )
-    )  # fmt: skip
+    )
 
     # The same batches through the step, which is tested against the recordings.
     features = pretraining_features(seq, predictions)
@@ -143,14 +184,18 @@ def test_resumes_the_originals_checkpoint(tmp_path):
     for name, variable in repeated.variables.items():
         variable.assign(reader.get_tensor(name))
     seed_initial_weights(7)
-    losses = []
+    expected = []
     for batch in training_dataset([records], features, rows, 7, limits={}).take(total - half):
-        losses.append(
-            repeated.updates({name: value[None] for name, value in batch.items()}, 1)["loss"]
-        )
-    found = scalars(out, "loss")
-    assert sorted(found) == list(range(half + 1, total + 1))
-    np.testing.assert_allclose(list(found.values()), losses, rtol=0, atol=TRAINING_LOSSES)
+        stack = {name: value[None] for name, value in batch.items()}
+        expected.append(repeated.updates(stack, 1)["loss"])
+    losses = scalars(out, "loss")
+    assert sorted(losses) == list(range(half + 1, total + 1))
+    np.testing.assert_allclose(
+        list(losses.values()),
+        expected,
+        rtol=0,
+        atol=TRAINING_LOSSES,
+    )
     training_state.assert_close(
         checkpoint_values(out / f"model.ckpt-{total}"),
         {name: variable.numpy() for name, variable in repeated.variables.items()},

@@ -8,11 +8,20 @@ import tensorflow as tf
 from official_bert.training.whole_batch import WholeBatch
 
 DRAWS = np.random.default_rng(3)
+INPUT_IDS = DRAWS.normal(size=(6, 4))
+SCORES = DRAWS.normal(size=6)
 FEATURES = {
-    "input_ids": tf.constant(DRAWS.normal(size=(6, 4)), tf.float32),
-    "scores": tf.constant(DRAWS.normal(size=6), tf.float32),
+    "input_ids": tf.constant(INPUT_IDS, tf.float32),
+    "scores": tf.constant(SCORES, tf.float32),
 }
-SEEDS = tf.constant([[1, 2], [3, 4], [5, 6]])  # of three parts
+# Of three parts.
+SEEDS = tf.constant(
+    [
+        [1, 2],
+        [3, 4],
+        [5, 6],
+    ]
+)
 
 
 class Comparison:
@@ -24,53 +33,62 @@ class Comparison:
     compared = ("scores",)
 
     def __init__(self):
-        self.kernel = tf.Variable(DRAWS.normal(size=(4, 5)), dtype=tf.float32)
+        values = DRAWS.normal(size=(4, 5))
+        self.kernel = tf.Variable(values, dtype=tf.float32)
 
     def vectors(self, features, dropout_seed):
         vectors = tf.matmul(features["input_ids"], self.kernel)
         if dropout_seed is None:
             return vectors
-        return vectors * tf.cast(
-            tf.random.stateless_uniform(tf.shape(vectors), dropout_seed) < 0.7,
-            tf.float32,
-        )
+        uniform = tf.random.stateless_uniform(tf.shape(vectors), dropout_seed)
+        return vectors * tf.cast(uniform < 0.7, tf.float32)
 
     def batch_loss(self, vectors, features):
-        return tf.reduce_logsumexp(
-            tf.matmul(vectors, vectors, transpose_b=True) * features["scores"][:, None]
-        )
+        products = tf.matmul(vectors, vectors, transpose_b=True)
+        scores = features["scores"]
+        return tf.reduce_logsumexp(products * scores[:, None])
 
 
 def parts_of(features: dict) -> list[dict]:
-    return [
-        {name: value[start : start + 2] for name, value in features.items()} for start in (0, 2, 4)
-    ]
+    """Three parts of two examples."""
+    parts = []
+    for start in (0, 2, 4):
+        rows = slice(start, start + 2)
+        parts.append({name: value[rows] for name, value in features.items()})
+    return parts
 
 
 def test_parts_have_the_loss_and_the_gradient_of_the_whole_batch():
     objective = Comparison()
     with tf.GradientTape() as tape:
-        vectors = [objective.vectors(*pair) for pair in zip(parts_of(FEATURES), SEEDS, strict=True)]
-        expected = objective.batch_loss(tf.concat(vectors, axis=0), FEATURES)
+        vectors = []
+        for part, seed in zip(parts_of(FEATURES), SEEDS, strict=True):
+            vectors.append(objective.vectors(part, seed))
+        all_vectors = tf.concat(vectors, axis=0)
+        expected = objective.batch_loss(all_vectors, FEATURES)
     expected_gradient = tape.gradient(expected, objective.kernel)
 
     whole = WholeBatch(objective)
     totals = whole.totals(FEATURES)
-    micro_batches = {
-        name: tf.reshape(value, [3, 2, *value.shape[1:]]) for name, value in FEATURES.items()
-    }
-    given = whole.with_gradients(micro_batches, SEEDS, FEATURES, totals)
+    micro_batches = {}
+    for name, value in FEATURES.items():
+        _, *inner_shape = value.shape
+        micro_batches[name] = tf.reshape(value, [3, 2, *inner_shape])
+    features = whole.with_gradients(micro_batches, SEEDS, FEATURES, totals)
+    losses = []
+    summed_losses = []
     with tf.GradientTape() as tape:
-        found = [
-            whole.loss(part, totals, seed)
-            for part, seed in zip(parts_of(given), SEEDS, strict=True)
-        ]
-        total = tf.add_n([loss for loss, _ in found])
-    np.testing.assert_allclose(tape.gradient(total, objective.kernel), expected_gradient, rtol=1e-5)
-    np.testing.assert_allclose(sum(sums["loss"] for _, sums in found), expected, rtol=1e-6)
+        for part, seed in zip(parts_of(features), SEEDS, strict=True):
+            loss, sums = whole.loss(part, totals, seed)
+            losses.append(loss)
+            summed_losses.append(sums["loss"])
+        total = tf.add_n(losses)
+    gradient = tape.gradient(total, objective.kernel)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-5)
+    np.testing.assert_allclose(sum(summed_losses), expected, rtol=1e-6)
 
+    vectors = objective.vectors(FEATURES, None)
+    expected = objective.batch_loss(vectors, FEATURES)
     loss, sums = whole.loss(FEATURES, totals, None)
-    np.testing.assert_allclose(
-        [loss, sums["loss"]],
-        [objective.batch_loss(objective.vectors(FEATURES, None), FEATURES)] * 2,
-    )
+    np.testing.assert_allclose(loss, expected)
+    np.testing.assert_allclose(sums["loss"], expected)

@@ -118,12 +118,19 @@ def test_two_workers_agree_and_share_batches():
         "the workers differ in --b={} here, c; start all of them with the same flags on the same "
         "files"
     )
-    assert found == {
-        "0": common
-        | {"index": 0, "chief": True, "part": [[[0, 1, 2, 3]]], "other values": differ.format(2)},
-        "1": common
-        | {"index": 1, "chief": False, "part": [[[4, 5, 6, 7]]], "other values": differ.format(3)},
+    chief = {
+        "index": 0,
+        "chief": True,
+        "part": [[[0, 1, 2, 3]]],
+        "other values": differ.format(2),
     }
+    second_worker = {
+        "index": 1,
+        "chief": False,
+        "part": [[[4, 5, 6, 7]]],
+        "other values": differ.format(3),
+    }
+    assert found == {"0": common | chief, "1": common | second_worker}
 
 
 def test_a_port_that_is_taken_ends_in_one_sentence():

@@ -14,6 +14,12 @@ from official_bert.data.pretraining import exact, masks, random_streams
 from official_bert.data.pretraining.masks import DynamicMasks
 from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig
 
+
+def make_keys(seed: int, count: int) -> np.ndarray:
+    """The keys of so many streams of a seed."""
+    return random_streams.stream(seed, np.arange(count))
+
+
 SHARES_AND_LIMITS = {
     "usual": (0.15, 20),
     "usual share, high limit": (0.15, 76),
@@ -28,8 +34,8 @@ SHARES_AND_LIMITS = {
 def test_the_numbers_of_predictions_are_those_of_the_slow_function(share, limit):
     lengths = np.arange(3, 513)
     numbers = masks.num_predictions(lengths, share, limit)
-    expected = [exact.num_predictions(int(length), share, limit) for length in lengths]
-    assert numbers.tolist() == expected
+    for length, number in zip(lengths.tolist(), numbers.tolist(), strict=True):
+        assert number == exact.num_predictions(length, share, limit)
 
 
 @pytest.mark.parametrize("length", [9, 600])
@@ -41,7 +47,7 @@ def test_positions_are_equally_likely_candidates_in_increasing_order(length):
     positions, is_drawn = masks.draw_positions(
         candidates,
         np.full(rows, 2),
-        random_streams.stream(3, np.arange(rows)),
+        make_keys(3, rows),
         3,
     )
     first, second, padding = positions.T
@@ -49,15 +55,13 @@ def test_positions_are_equally_likely_candidates_in_increasing_order(length):
     assert (first < second).all()
     assert not padding.any()
 
-    counts = np.bincount(
-        np.concatenate([first, second]),
-        minlength=length,
-    )
+    counts = np.bincount(np.concatenate([first, second]), minlength=length)
     candidate_counts = np.delete(counts, special_positions)
     expected = 2 * rows / (length - 3)
     differences = abs(candidate_counts - expected)
+    standard_error = np.sqrt(expected)
     assert not counts[special_positions].any()
-    assert differences.max() < 5 * np.sqrt(expected)
+    assert differences.max() < 5 * standard_error
 
 
 def test_all_candidates_are_drawn_if_there_are_too_few():
@@ -74,15 +78,16 @@ def test_all_candidates_are_drawn_if_there_are_too_few():
 
 def unit_shares(num_positions: int) -> dict[tuple[int, ...], float]:
     """Draws units in 6,000 equal rows; returns the share of rows of each tuple of positions."""
-    #            [CLS] a  aa  aaa  b  [SEP] c  cc [SEP]: units of 3, 1 and 2 positions
-    candidates = np.array([[0, 1, 1, 1, 1, 0, 1, 1, 0]], bool)
-    starts = np.array([[0, 1, 0, 0, 1, 0, 1, 0, 0]], bool)
+    # The units have 3, 1 and 2 positions.
+    pieces = ["[CLS]", "a", "##a", "##a", "b", "[SEP]", "c", "##c", "[SEP]"]
+    starts = [piece in "abc" for piece in pieces]
+    candidates = [not piece.startswith("[") for piece in pieces]
     rows = 6_000
     positions, is_drawn = masks.draw_units(
-        np.repeat(starts, rows, 0),
-        np.repeat(candidates, rows, 0),
+        np.array([starts] * rows),
+        np.array([candidates] * rows),
         np.full(rows, num_positions),
-        random_streams.stream(4, np.arange(rows)),
+        make_keys(4, rows),
         5,
     )
     counts = collections.Counter()
@@ -113,27 +118,36 @@ def test_units_in_long_rows_are_those_of_a_plain_loop():
     row_lengths = rng.integers(5, length, rows)
     candidates = np.arange(length) < row_lengths[:, None]
     candidates[:, 0] = False
-    starts = candidates & (rng.random((rows, length)) < 0.6)
+    begins_unit = rng.random((rows, length)) < 0.6
+    starts = candidates & begins_unit
     starts[:, 1] = True
-    limits = rng.integers(1, 12, rows)
-    keys = random_streams.stream(8, np.arange(rows))
-    positions, is_drawn = masks.draw_units(starts, candidates, limits, keys, 11)
+    max_positions = 11
+    limits = rng.integers(1, max_positions + 1, rows)
+    keys = make_keys(8, rows)
+    positions, is_drawn = masks.draw_units(
+        starts,
+        candidates,
+        limits,
+        keys,
+        max_positions,
+    )
     for row in range(rows):
         row_candidates = np.flatnonzero(candidates[row])
         candidate_starts = starts[row][row_candidates]
         later_starts = np.flatnonzero(candidate_starts)[1:]
         units = np.split(row_candidates, later_starts)
-        row_positions = set(positions[row][is_drawn[row]].tolist())
-        whole_units = []
-        other_units = []
-        for unit in units:
-            is_whole = row_positions.issuperset(unit.tolist())
-            (whole_units if is_whole else other_units).append(unit)
-        # Units are drawn whole or not at all.
-        assert sum(map(len, whole_units)) == len(row_positions)
-        assert len(row_positions) <= limits[row]
+        row_positions = positions[row][is_drawn[row]]
         room = limits[row] - len(row_positions)
-        assert all(len(unit) > room for unit in other_units)
+        num_drawn = 0
+        assert room >= 0
+        for unit in units:
+            if np.isin(unit, row_positions).all():
+                num_drawn += len(unit)
+            else:
+                # It does not fit.
+                assert len(unit) > room
+        # Units are drawn whole or not at all.
+        assert num_drawn == len(row_positions)
 
 
 def test_spans_have_lengths_in_proportion_to_one_over_n():
@@ -143,7 +157,7 @@ def test_spans_have_lengths_in_proportion_to_one_over_n():
     words[:, 0] = False
     # Every second word has two pieces.
     words[:, 2::3] = False
-    keys = random_streams.stream(6, np.arange(rows))
+    keys = make_keys(6, rows)
     starts = masks.span_starts(words, 3, keys)
     assert not (starts & ~words).any()
     assert starts[:, 1].all()
@@ -155,8 +169,8 @@ def test_spans_have_lengths_in_proportion_to_one_over_n():
         for span_length in np.diff(start_numbers):
             counts[span_length] += 1
     shares = counts[1:] / counts.sum()
-    expected = np.array([1, 1 / 2, 1 / 3]) / (1 + 1 / 2 + 1 / 3)
-    assert shares == pytest.approx(expected, abs=0.01)
+    weights = np.array([1, 1 / 2, 1 / 3])
+    assert shares == pytest.approx(weights / weights.sum(), abs=0.01)
 
 
 CLS = 0
@@ -217,16 +231,19 @@ def test_masks_have_the_shares_of_the_paper_and_labels_are_the_tokens():
     records = mask_records()
     is_prediction = records.weights > 0
     num_tokens = records.mask.sum(axis=1)
-    num_predictions = np.clip(np.rint(num_tokens * 0.15), 1, 4)
-    np.testing.assert_array_equal(is_prediction.sum(axis=1), num_predictions)
+    num_predictions = is_prediction.sum(axis=1)
+    wanted_predictions = np.rint(num_tokens * 0.15)
+    np.testing.assert_array_equal(num_predictions, np.clip(wanted_predictions, 1, 4))
 
     rows, columns = is_prediction.nonzero()
     positions = records.positions[rows, columns]
     tokens = records.ids[rows, positions]
     labels = records.labels[rows, columns]
+    is_special_token = np.isin(labels, [CLS, SEP])
+    is_token = records.mask[rows, positions] == 1
     np.testing.assert_array_equal(labels, tokens)
-    assert not np.isin(labels, [CLS, SEP]).any()
-    assert (records.mask[rows, positions] == 1).all()
+    assert not is_special_token.any()
+    assert is_token.all()
     padded_positions = np.where(is_prediction, records.positions, 99)
     assert (np.diff(padded_positions, axis=1) >= 0).all()
 
@@ -240,9 +257,10 @@ def test_masks_have_the_shares_of_the_paper_and_labels_are_the_tokens():
     masked_tokens = records.masked[rows, positions]
     mask_share = (masked_tokens == MASK).mean()
     same_share = (masked_tokens == tokens).mean()
+    by_chance = 0.1 / PIECES
     error = 4 * np.sqrt(0.25 / len(tokens))
-    assert mask_share == pytest.approx(0.8 + 0.1 / PIECES, abs=error)
-    assert same_share == pytest.approx(0.1 + 0.1 / PIECES, abs=error)
+    assert mask_share == pytest.approx(0.8 + by_chance, abs=error)
+    assert same_share == pytest.approx(0.1 + by_chance, abs=error)
 
     assert records.masked.dtype == np.int32
     assert records.positions.dtype == np.int32
@@ -268,8 +286,7 @@ def test_a_mask_depends_on_seed_pass_and_record_alone():
     for values, expected in zip(outputs, records.outputs, strict=True):
         np.testing.assert_array_equal(values, expected[numbers])
 
-    for changes in ({"seed": 6}, {"passes": 1}):
-        others = mask_records(**changes)
+    for others in (mask_records(seed=6), mask_records(passes=1)):
         has_same_positions = (others.positions == records.positions).all(axis=1)
         assert has_same_positions.mean() < 0.05
 
@@ -321,23 +338,30 @@ def test_whole_words_are_masked_with_all_their_pieces():
     records = mask_records(config)
     is_masked = records.masked == MASK
     assert is_masked.sum() > 5000
-    continues = np.array(VOCABULARY.continues)[records.ids] & (records.mask > 0)
+    is_continuation = np.array(VOCABULARY.continues)[records.ids]
+    is_continuation &= records.mask > 0
 
     # A continuation piece is masked exactly when the piece before it is masked.
-    follows_a_piece = ~np.isin(records.ids[:, 1:-1], [CLS, SEP])
-    is_inside_word = continues[:, 2:] & follows_a_piece
+    is_special_token = np.isin(records.ids, [CLS, SEP])
+    follows_special_token = is_special_token[:, 1:-1]
+    is_inside_word = is_continuation[:, 2:] & ~follows_special_token
+    own_masks = is_masked[:, 2:]
+    masks_before = is_masked[:, 1:-1]
     np.testing.assert_array_equal(
-        is_masked[:, 2:][is_inside_word],
-        is_masked[:, 1:-1][is_inside_word],
+        own_masks[is_inside_word],
+        masks_before[is_inside_word],
     )
+    # From here on by position: the rows hold one record each.
+    masked_at = is_masked.T
+    continuation_at = is_continuation.T
     # A continuation piece after [CLS] is a word of its own.
-    begins_with_two_words = continues[:, 1] & ~continues[:, 2]
-    rows = is_masked[begins_with_two_words]
-    assert (rows[:, 1] != rows[:, 2]).any()
+    begins_with_two_words = continuation_at[1] & ~continuation_at[2]
+    differs = masked_at[1] != masked_at[2]
+    assert differs[begins_with_two_words].any()
     # The second segment starts at position 14. Its first piece belongs to the last word of the
     # first segment if it is a continuation piece.
-    differs = is_masked[:, 12] != is_masked[:, 14]
-    belongs_to_last_word = continues[:, 14]
+    differs = masked_at[12] != masked_at[14]
+    belongs_to_last_word = continuation_at[14]
     assert differs[~belongs_to_last_word].any()
     assert not differs[belongs_to_last_word].any()
 
@@ -351,45 +375,59 @@ def test_the_numbers_are_those_of_splitmix64():
 
 
 def test_streams_differ_by_every_part_and_their_order():
-    stream_parts = [(1, 2), (2, 1), (1, 3), (0, 2), (1,), (1, 2, 0), (-1, 2)]
+    stream_parts = [
+        (1, 2),
+        (2, 1),
+        (1, 3),
+        (0, 2),
+        (1,),
+        (1, 2, 0),
+        (-1, 2),
+    ]
     keys = [random_streams.stream(*parts)[0] for parts in stream_parts]
     assert len(set(keys)) == len(keys)
 
     document_numbers = np.arange(5)
     batched_keys = random_streams.stream(7, 3, document_numbers)
-    single_keys = [random_streams.stream(7, 3, number)[0] for number in document_numbers]
-    assert batched_keys.tolist() == [int(key) for key in single_keys]
+    for number, key in zip(document_numbers, batched_keys, strict=True):
+        single_keys = random_streams.stream(7, 3, number)
+        assert single_keys[0] == key
 
 
 def test_uniform_and_below_have_the_right_range_and_mean():
     key = random_streams.stream(5)
     words = random_streams.draw(key, np.arange(100_000))
     uniform = random_streams.uniform(words)
-    mean_error = 4 * np.sqrt(1 / 12 / len(uniform))
+    variance = 1 / 12
+    standard_error = np.sqrt(variance / len(uniform))
     assert uniform.min() >= 0
     assert uniform.min() < uniform.max() < 1
-    assert abs(uniform.mean() - 0.5) < mean_error
+    assert abs(uniform.mean() - 0.5) < 4 * standard_error
 
     below = random_streams.below(words, 7)
     counts = np.bincount(below)
     differences = abs(counts - len(words) / 7)
+    variance = len(words) * 6 / 49
     assert len(counts) == 7
-    assert differences.max() < 4 * np.sqrt(len(words) * 6 / 49)
-    below_one = random_streams.below(words[:3], np.array([1, 1, 1]))
+    assert differences.max() < 4 * np.sqrt(variance)
+    ones = np.array([1, 1, 1])
+    below_one = random_streams.below(words[:3], ones)
     assert below_one.tolist() == [0, 0, 0]
 
 
 def test_binomial_numbers_have_their_mean_and_variance_for_few_and_many_trials():
     trial_numbers = [0, 1, 5, 64, 65, 1000, 50_001]
     num_trials = np.repeat(trial_numbers, 20_000)
-    keys = random_streams.stream(9, np.arange(len(num_trials)))
+    keys = make_keys(9, len(num_trials))
     draws = random_streams.binomial(keys, 3, num_trials).reshape(7, -1)
     draws_by_trials = dict(zip(trial_numbers, draws, strict=True))
     assert not draws_by_trials.pop(0).any()
     for trials, row in draws_by_trials.items():
+        mean = trials / 2
         variance = trials / 4
-        mean_error = 4 * np.sqrt(variance / len(row))
+        variance_ratio = row.var() / variance
+        standard_error = np.sqrt(variance / len(row))
         assert row.min() >= 0
         assert row.max() <= trials
-        assert abs(row.mean() - trials / 2) < mean_error
-        assert abs(row.var() / variance - 1) < 0.05
+        assert abs(row.mean() - mean) < 4 * standard_error
+        assert abs(variance_ratio - 1) < 0.05

@@ -37,10 +37,16 @@ def make_config(is_compressed=False, **changes) -> ShardConfig:
         masked_lm_prob=0.15,
         max_predictions_per_seq=10,
     )
-    pair_changes = {name: changes.pop(name) for name in vars(pairs) if name in changes}
+    pair_changes = {}
+    mask_changes = {}
+    for name, value in changes.items():
+        if name in vars(pairs):
+            pair_changes[name] = value
+        else:
+            mask_changes[name] = value
     return ShardConfig(
         pairs=dataclasses.replace(pairs, **pair_changes),
-        masks=dataclasses.replace(masks, **changes),
+        masks=dataclasses.replace(masks, **mask_changes),
         random_seed=12345,
         is_compressed=is_compressed,
     )
@@ -59,8 +65,12 @@ def corpus(tmp_path_factory):
 
 
 def concatenate_batches(batches) -> dict[str, np.ndarray]:
+    """Joins the batches of each feature."""
     parts = list(batches)
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    features = {}
+    for name in parts[0]:
+        features[name] = np.concatenate([part[name] for part in parts])
+    return features
 
 
 def shard_records(documents, vocabulary, config, shard: int = 0) -> dict[str, np.ndarray]:
@@ -85,19 +95,27 @@ def count_figures(records, max_seq_length) -> dict[str, tuple[int, int]]:
     positions = records["masked_lm_positions"]
     is_prediction = records["masked_lm_weights"] > 0
     tokens = np.take_along_axis(records["input_ids"], positions, axis=1)
-    is_mask = is_prediction & (tokens == MASK)
-    is_same = is_prediction & (tokens == records["masked_lm_ids"])
-    is_in_first_half = is_prediction & (positions < lengths[:, None] // 2)
-    is_full = lengths == max_seq_length
+    is_mask = tokens == MASK
+    is_same = tokens == records["masked_lm_ids"]
+    middles = lengths[:, None] // 2
+    is_in_first_half = positions < middles
+
     num_records = len(lengths)
     num_predictions = int(is_prediction.sum())
+
+    def of_records(is_counted) -> tuple[int, int]:
+        return int(is_counted.sum()), num_records
+
+    def of_predictions(is_counted) -> tuple[int, int]:
+        return int(is_counted[is_prediction].sum()), num_predictions
+
     return {
-        "random next": (int(records["next_sentence_labels"].sum()), num_records),
-        "full length": (int(is_full.sum()), num_records),
+        "random next": of_records(records["next_sentence_labels"]),
+        "full length": of_records(lengths == max_seq_length),
         "predictions": (num_predictions, int(lengths.sum())),
-        "[MASK]": (int(is_mask.sum()), num_predictions),
-        "kept": (int(is_same.sum()), num_predictions),
-        "first half masked": (int(is_in_first_half.sum()), num_predictions),
+        "[MASK]": of_predictions(is_mask),
+        "kept": of_predictions(is_same),
+        "first half masked": of_predictions(is_in_first_half),
     }
 
 
@@ -144,7 +162,9 @@ def test_the_distribution_is_that_of_exact(corpus, dupe_factor, max_seq_length, 
     for name, (count, total) in figures.items():
         expected_count, expected_total = expected_figures[name]
         share = (count + expected_count) / (total + expected_total)
-        error = np.sqrt(share * (1 - share) * (1 / total + 1 / expected_total))
+        variance = share * (1 - share)
+        inverse_totals = 1 / total + 1 / expected_total
+        error = np.sqrt(variance * inverse_totals)
         difference = count / total - expected_count / expected_total
         assert abs(difference) < 4 * error, name
 
@@ -160,6 +180,22 @@ def test_the_distribution_is_that_of_exact(corpus, dupe_factor, max_seq_length, 
         assert comparison.pvalue > 1e-3, name
 
 
+def prediction_values(record) -> tuple[np.ndarray, np.ndarray]:
+    """The positions and the labels of a record's predictions, without the padding."""
+    num_predictions = int(record["masked_lm_weights"].sum())
+    positions = record["masked_lm_positions"][:num_predictions]
+    labels = record["masked_lm_ids"][:num_predictions]
+    return positions, labels
+
+
+def unmasked_tokens(record) -> np.ndarray:
+    """The tokens of a record with the labels of its predictions in their places."""
+    positions, labels = prediction_values(record)
+    tokens = record["input_ids"].copy()
+    tokens[positions] = labels
+    return tokens
+
+
 def token_bytes(ids: np.ndarray) -> bytes:
     return ids.astype(np.uint16).tobytes()
 
@@ -172,21 +208,22 @@ def check_record(record: dict[str, np.ndarray], text: bytes):
     b_length = int(segment_ids.sum())
     b_first = length - b_length
     padding = [0] * (64 - length)
+    tokens_of_a = [0] * b_first
+    tokens_of_b = [1] * b_length
     assert mask.tolist() == [1] * length + padding
-    assert segment_ids.tolist() == [0] * b_first + [1] * b_length + padding
+    assert segment_ids.tolist() == [*tokens_of_a, *tokens_of_b, *padding]
 
-    num_predictions = int(record["masked_lm_weights"].sum())
-    positions = record["masked_lm_positions"][:num_predictions]
-    labels = record["masked_lm_ids"][:num_predictions]
+    positions, _ = prediction_values(record)
+    num_predictions = len(positions)
     special_positions = [0, b_first - 1, length - 1]
-    assert num_predictions == min(10, max(1, round(length * 0.15)))
+    wanted_predictions = max(1, round(length * 0.15))
+    assert num_predictions == min(10, wanted_predictions)
     assert sorted(set(positions.tolist())) == positions.tolist()
     assert not record["masked_lm_positions"][num_predictions:].any()
     assert not record["masked_lm_ids"][num_predictions:].any()
     assert not np.isin(special_positions, positions).any()
 
-    tokens = record["input_ids"].copy()
-    tokens[positions] = labels
+    tokens = unmasked_tokens(record)
     assert tokens[special_positions].tolist() == [CLS, SEP, SEP]
     assert not tokens[length:].any()
     a_tokens = tokens[1 : b_first - 1]
@@ -195,7 +232,8 @@ def check_record(record: dict[str, np.ndarray], text: bytes):
     assert len(b_tokens)
     assert token_bytes(a_tokens) in text
     assert token_bytes(b_tokens) in text
-    follows = token_bytes(np.concatenate([a_tokens, b_tokens])) in text
+    both = np.concatenate([a_tokens, b_tokens])
+    follows = token_bytes(both) in text
     is_random = record["next_sentence_labels"][0] == 1
     assert follows or length == 64 or is_random
 
@@ -205,7 +243,8 @@ def test_a_record_is_two_spans_of_the_text_with_a_few_tokens_replaced(corpus):
     config = make_config(dupe_factor=1)
     records = shard_records(documents, vocabulary, config)
     text = token_bytes(documents.ids)
-    for row in range(0, len(records["input_ids"]), 7):
+    every_seventh = range(0, len(records["input_ids"]), 7)
+    for row in every_seventh:
         record = {name: values[row] for name, values in records.items()}
         check_record(record, text)
 
@@ -228,9 +267,10 @@ def test_passes_and_shards_have_separate_draws_and_passes_are_mixed(corpus):
     first_tokens = ids[:, 1]
     token_shares = np.bincount(first_tokens) / len(first_tokens)
     chance = float((token_shares**2).sum())
+    standard_error = np.sqrt(chance / len(first_tokens))
     is_equal = first_tokens[1:] == first_tokens[:-1]
-    error = np.sqrt(chance / len(first_tokens))
-    assert abs(is_equal.mean() - chance) < 4 * error
+    equal_share = is_equal.mean()
+    assert abs(equal_share - chance) < 4 * standard_error
 
 
 def test_single_segments_hold_the_whole_text_without_next_sentences(corpus):
@@ -241,7 +281,11 @@ def test_single_segments_hold_the_whole_text_without_next_sentences(corpus):
         use_next_sentence=False,
         masked_lm_prob=0.0,
     )
-    batches, counts = zip(*shard_batches(0, documents, vocabulary, config), strict=True)
+    batches = []
+    num_truncated = 0
+    for features, counts in shard_batches(0, documents, vocabulary, config):
+        batches.append(features)
+        num_truncated += counts["truncated"]
     records = concatenate_batches(batches)
     ids = records["input_ids"]
     lengths = records["input_mask"].sum(axis=1)
@@ -255,10 +299,11 @@ def test_single_segments_hold_the_whole_text_without_next_sentences(corpus):
     assert (ids[:, 0] == CLS).all()
     assert (num_predictions == 1).all()
 
-    num_truncated = sum(count["truncated"] for count in counts)
     is_full = lengths == 64
     assert 0 < num_truncated <= is_full.sum()
-    assert (lengths - 2).sum() <= 2 * len(documents.ids)
+    num_special_tokens = 2 * num_records
+    num_tokens = lengths.sum() - num_special_tokens
+    assert num_tokens <= 2 * len(documents.ids)
 
 
 def test_spans_and_replacement_rates_are_those_of_the_flags(corpus):
@@ -277,7 +322,8 @@ def test_spans_and_replacement_rates_are_those_of_the_flags(corpus):
         records = shard_records(documents, vocabulary, config)
         positions = records["masked_lm_positions"]
         is_prediction = records["masked_lm_weights"] > 0
-        continues_run = (np.diff(positions, axis=1) == 1) & is_prediction[:, 1:]
+        follows = np.diff(positions, axis=1) == 1
+        continues_run = follows & is_prediction[:, 1:]
         num_predictions = is_prediction.sum()
         num_runs = num_predictions - continues_run.sum()
         mean_run_lengths[max_span_words] = num_predictions / num_runs
@@ -287,7 +333,8 @@ def test_spans_and_replacement_rates_are_those_of_the_flags(corpus):
         is_same = tokens == records["masked_lm_ids"]
         assert is_mask.mean() < 1e-4
         assert is_same[is_prediction].mean() < 0.01
-    assert 1.4 < mean_run_lengths[4] / mean_run_lengths[1] < 1.92
+    ratio = mean_run_lengths[4] / mean_run_lengths[1]
+    assert 1.4 < ratio < 1.92
 
 
 def test_a_feature_that_the_generator_does_not_make_is_an_error(corpus, monkeypatch):
@@ -311,34 +358,31 @@ def make_text_shard(tmp_path, tokenizer, text: str, **changes):
         tokenizer,
         make_config(**changes),
     )
-    return report, [example for _, example in read_examples(output_file)]
-
-
-def prediction_values(record) -> tuple[np.ndarray, np.ndarray]:
-    """The positions and the labels of a record's predictions, without the padding."""
-    num_predictions = int(record["masked_lm_weights"].sum())
-    positions = record["masked_lm_positions"][:num_predictions]
-    labels = record["masked_lm_ids"][:num_predictions]
-    return positions, labels
+    records = [example for _, example in read_examples(output_file)]
+    return report, records
 
 
 def test_a_single_document_is_paired_with_itself(tmp_path, tokenizer):
     report, records = make_text_shard(tmp_path, tokenizer, "The cat sat on the mat.\n")
     sentence = tokenizer.encode("the cat sat on the mat.")
+    expected = [2, *sentence, 3, *sentence, 3]
     # One record in each pass.
     assert len(records) == 4
     assert report["records"] == 4
     for record in records:
-        positions, labels = prediction_values(record)
-        tokens = record["input_ids"].copy()
-        tokens[positions] = labels
+        tokens = unmasked_tokens(record)
         assert record["next_sentence_labels"].tolist() == [1]
-        assert tokens[:17].tolist() == [2, *sentence, 3, *sentence, 3]
+        assert tokens[:17].tolist() == expected
 
 
 def test_gzip_holds_the_same_records(tmp_path, tokenizer):
     plain_report, plain_records = make_text_shard(tmp_path, tokenizer, toy.TEXT)
-    report, records = make_text_shard(tmp_path, tokenizer, toy.TEXT, is_compressed=True)
+    report, records = make_text_shard(
+        tmp_path,
+        tokenizer,
+        toy.TEXT,
+        is_compressed=True,
+    )
     header = (tmp_path / "out").read_bytes()[:8]
     assert header == b"\x1f\x8b\x08\0\0\0\0\0", (
         "neither a name nor a time, so that equal records give equal bytes"
@@ -358,7 +402,8 @@ def test_the_report_counts_what_is_in_the_file(tmp_path, tokenizer):
     assert report["sentences"] == 9
     assert report["tokens"] == 65
     assert report["unknown_tokens"] == 3
-    assert report["bytes"] == (tmp_path / "out").stat().st_size
+    output = (tmp_path / "out").read_bytes()
+    assert report["bytes"] == len(output)
 
     counts = collections.Counter()
     for record in records:

@@ -58,11 +58,13 @@ def make_config(
 
 def make_chunks(documents, **changes) -> one_shard.Chunks:
     """The chunks of all passes, as one."""
-    parts = list(one_shard.make_chunks(documents, make_config(**changes), KEY))
-    fields = [field.name for field in dataclasses.fields(one_shard.Chunks)]
-    return one_shard.Chunks(
-        *(np.concatenate([getattr(part, field) for part in parts]) for field in fields)
-    )
+    config = make_config(**changes)
+    parts = list(one_shard.make_chunks(documents, config, KEY))
+    values = {}
+    for field in dataclasses.fields(one_shard.Chunks):
+        part_values = [getattr(part, field.name) for part in parts]
+        values[field.name] = np.concatenate(part_values)
+    return one_shard.Chunks(**values)
 
 
 @pytest.mark.parametrize("with_next", [True, False])
@@ -71,10 +73,13 @@ def test_every_segment_is_used_once_in_each_pass_before_truncation(with_next):
     chunks = make_chunks(documents, with_next=with_next)
     num_segments = len(documents.segment_starts) - 1
     num_uses = np.zeros(num_segments, int)
-    for row in range(len(chunks.document)):
-        num_uses[chunks.a_first[row] : chunks.a_end[row]] += 1
-        if not chunks.is_random_next[row]:
-            num_uses[chunks.b_first[row] : chunks.b_end[row]] += 1
+    for first, end in zip(chunks.a_first, chunks.a_end, strict=True):
+        num_uses[first:end] += 1
+    is_next = ~chunks.is_random_next
+    next_first = chunks.b_first[is_next]
+    next_end = chunks.b_end[is_next]
+    for first, end in zip(next_first, next_end, strict=True):
+        num_uses[first:end] += 1
     assert (num_uses == 3).all()
 
 
@@ -126,7 +131,11 @@ def test_a_chunk_ends_where_the_target_is_reached():
         short_seq_prob=0.0,
     )
     bounds = np.stack([chunks.a_first, chunks.a_end], axis=1)
-    assert sorted(bounds.tolist()) == [[0, 3], [3, 4], [4, 5]]
+    assert sorted(bounds.tolist()) == [
+        [0, 3],
+        [3, 4],
+        [4, 5],
+    ]
 
 
 def test_a_short_pass_aims_at_every_shorter_length():
@@ -142,8 +151,9 @@ def test_a_short_pass_aims_at_every_shorter_length():
     is_first_chunk = chunks.a_first == 0
     counts = np.bincount(sizes[is_first_chunk], minlength=13)
     expected = 400 / 11
+    standard_error = np.sqrt(expected)
     assert counts[:2].tolist() == [0, 0]
-    assert (counts[2:] > expected - 4 * np.sqrt(expected)).all()
+    assert counts[2:].min() > expected - 4 * standard_error
 
 
 def truncate_pairs(documents: Documents, room: int, key: int):
@@ -166,10 +176,16 @@ def truncate_pairs(documents: Documents, room: int, key: int):
 @pytest.mark.parametrize("room", [2, 5, 10, 11])
 def test_truncation_is_that_of_the_slow_function_but_for_the_draws(room):
     rng = random.Random(room)
-    pair_lengths = [[rng.randint(1, 30), rng.randint(1, 30)] for _ in range(300)]
+    pair_lengths = []
+    for _ in range(300):
+        a_length = rng.randint(1, 30)
+        b_length = rng.randint(1, 30)
+        pair_lengths.append([a_length, b_length])
     documents = make_documents(*pair_lengths)
     pairs = truncate_pairs(documents, room, room)
     for row, (full_a_length, full_b_length) in enumerate(pair_lengths):
+        a_begin = pairs.a_begin[row]
+        b_begin = pairs.b_begin[row]
         a_length = pairs.a_length[row]
         b_length = pairs.b_length[row]
         a_first, a_end, b_first, b_end = truncated(
@@ -182,12 +198,14 @@ def test_truncation_is_that_of_the_slow_function_but_for_the_draws(room):
         )
         assert a_length == a_end - a_first
         assert b_length == b_end - b_first
-        assert pairs.is_truncated[row] == (full_a_length + full_b_length > room)
+        is_too_long = full_a_length + full_b_length > room
+        assert pairs.is_truncated[row] == is_too_long
 
         a_start = documents.segment_starts[2 * row]
         b_start = a_start + full_a_length
-        assert a_start <= pairs.a_begin[row] <= a_start + full_a_length - a_length
-        assert b_start <= pairs.b_begin[row] <= b_start + full_b_length - b_length
+        end = b_start + full_b_length
+        assert a_start <= a_begin <= b_start - a_length
+        assert b_start <= b_begin <= end - b_length
 
 
 def test_tokens_are_cut_off_either_end_with_equal_probability():
@@ -197,8 +215,10 @@ def test_tokens_are_cut_off_either_end_with_equal_probability():
     a_starts = documents.segment_starts[:-1:2]
     cut_off_front = pairs.a_begin - a_starts
     counts = np.bincount(cut_off_front, minlength=5)
-    expected = 4000 * np.array([1, 4, 6, 4, 1]) / 16
-    assert (abs(counts - expected) < 4 * np.sqrt(expected)).all()
+    shares = np.array([1, 4, 6, 4, 1]) / 16
+    expected = 4000 * shares
+    standard_errors = np.sqrt(expected)
+    assert (abs(counts - expected) < 4 * standard_errors).all()
 
 
 @pytest.mark.parametrize("num_cut", [4, 200])
@@ -226,7 +246,7 @@ def test_scans_in_blocks_are_the_scans_at_once(monkeypatch):
     block_pairs = one_shard.make_pairs(documents, make_config(), KEY)
     keys = pairs.keys.tolist()
     block_keys = block_pairs.keys.tolist()
-    assert sorted(keys) == sorted(block_keys)
+    assert sorted(block_keys) == sorted(keys)
     assert len(set(keys)) == len(pairs)
 
 
@@ -256,7 +276,14 @@ def test_scans_one_after_the_other_are_the_scans_at_once(monkeypatch, with_next)
 
 def test_a_length_without_room_for_both_sides_is_refused():
     documents = [[0, 3]]
-    pairs = sentence_pairs(0, 1, documents.__getitem__, 4, 0.1, random.Random(1))
+    pairs = sentence_pairs(
+        0,
+        1,
+        documents.__getitem__,
+        4,
+        0.1,
+        random.Random(1),
+    )
     with pytest.raises(InputError, match="max_seq_length is 4; it must be at least 5"):
         list(pairs)
 
@@ -264,7 +291,14 @@ def test_a_length_without_room_for_both_sides_is_refused():
 def test_vocabulary_with_repeated_pieces():
     # Lines a, [CLS], ##b, a, [SEP], [MASK], [UNK]: the repeated WordPiece keeps its position and
     # has its last id.
-    vocab = {"a": 3, "[CLS]": 1, "##b": 2, "[SEP]": 4, "[MASK]": 5, "[UNK]": 6}
+    vocab = {
+        "a": 3,
+        "[CLS]": 1,
+        "##b": 2,
+        "[SEP]": 4,
+        "[MASK]": 5,
+        "[UNK]": 6,
+    }
     vocabulary = InstanceVocabulary.from_vocab(vocab)
     assert vocabulary.word_ids == [3, 1, 2, 4, 5, 6]
     assert vocabulary.continues == [False, False, True, False, False, False, False]

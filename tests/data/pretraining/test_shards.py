@@ -52,7 +52,11 @@ def make_flags(corpus, folder: pathlib.Path, **changes) -> dict:
 
 
 def make(corpus, folder: pathlib.Path, **changes):
-    flags = make_flags([corpus], folder, output_file=[str(folder / "out")])
+    flags = make_flags(
+        [corpus],
+        folder,
+        output_file=[str(folder / "out")],
+    )
     options = PretrainingDataOptions(**flags | changes)
     create_pretraining_data.run(options)
 
@@ -92,7 +96,12 @@ def test_the_files_do_not_depend_on_the_processes(corpus, whole, tmp_path, num_w
 
 
 def test_the_manifest_says_what_is_there(corpus, tmp_path):
-    make(corpus, tmp_path, num_shards=3, output_file=[f"{tmp_path}/out.gz"])
+    make(
+        corpus,
+        tmp_path,
+        num_shards=3,
+        output_file=[f"{tmp_path}/out.gz"],
+    )
     manifest = json.loads((tmp_path / "out.manifest.json").read_text())
     assert manifest["generator"] == "sharded"
     assert manifest["flags"]["num_shards"] == 3
@@ -225,7 +234,12 @@ def test_resume_keeps_what_is_whole_and_what_the_run_would_make_again(
     _, later_lines = pathlib.Path(corpus).read_text().split("\n", 1)
     other_corpus.write_text("Another sentence.\n" + later_lines)
     stopped_run(corpus, tmp_path, monkeypatch, after=6, random_seed=3)
-    numbers = make_remaining(str(other_corpus), tmp_path, monkeypatch, random_seed=3)
+    numbers = make_remaining(
+        str(other_corpus),
+        tmp_path,
+        monkeypatch,
+        random_seed=3,
+    )
     assert numbers == [0, 6], "those that differ"
 
 
@@ -262,8 +276,9 @@ def test_fewer_documents_than_shards(tmp_path):
     assert ended.status == 0
     assert "3 of 5 shards have one document" in ended.log
     assert "2 of 5 shards are empty; give a smaller --num_shards" in ended.log
-    sizes = [(folder / f"out-{number:05}-of-00005").stat().st_size for number in range(5)]
-    assert [size > 0 for size in sizes] == [True, True, True, False, False]
+    shards = [folder / f"out-{number:05}-of-00005" for number in range(5)]
+    has_records = [path.stat().st_size > 0 for path in shards]
+    assert has_records == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +305,10 @@ def test_the_number_of_shards_goes_by_the_size_of_the_text(tmp_path, num_bytes, 
     assert shards.default_num_shards(sizes) == 9
 
 
-@pytest.mark.parametrize("report", ["", "{", "[]", "{}", "\xff", '{"key": 1}'])
+@pytest.mark.parametrize(
+    "report",
+    ["", "{", "[]", "{}", "\xff", '{"key": 1}'],
+)
 def test_a_shard_with_a_corrupt_report_is_made_anew(corpus, whole, tmp_path, monkeypatch, report):
     stopped_run(corpus, tmp_path, monkeypatch, after=3)
     (tmp_path / ".out.sharded" / "00001.json").write_text(report, "latin-1")

@@ -163,7 +163,8 @@ def test_another_form_is_warned_of_once(tmp_path, caplog, name, line, warning):
 
 def test_lines_that_are_no_sentences_are_warned_of(tmp_path, caplog):
     text = "A sentence of words. " * 1000
-    assert lines_of(tmp_path / "file", f"{text}\nshort\n{text}\n", "text") == [text, "short", text]
+    content = f"{text}\nshort\n{text}\n"
+    assert lines_of(tmp_path / "file", content, "text") == [text, "short", text]
     assert "file: 2 lines have more than 10000 characters" in caplog.text
     assert "give --split_sentences" in caplog.text
     caplog.clear()

@@ -10,7 +10,11 @@ from official_bert.tokenization import BasicTokenizer
 def test_words_come_by_frequency_and_then_by_name():
     counts = {"b": 1, "c": 3, "a": 1}
     words = select_words(counts, character_coverage=1.0, max_words=10)
-    assert words.counts == [("c", 3), ("a", 1), ("b", 1)]
+    assert words.counts == [
+        ("c", 3),
+        ("a", 1),
+        ("b", 1),
+    ]
     assert words.characters == frozenset("abc")
     assert words.share == 1.0
 
@@ -19,7 +23,10 @@ def test_rare_characters_go_with_their_words():
     # 12 characters: e 6, a 5, z 1. The share 11/12 is covered by e and a.
     counts = {"ea": 4, "e": 1, "eaz": 1}
     words = select_words(counts, character_coverage=11 / 12, max_words=10)
-    assert words.counts == [("ea", 4), ("e", 1)]
+    assert words.counts == [
+        ("ea", 4),
+        ("e", 1),
+    ]
     assert words.share == 5 / 6
     all_words = select_words(counts, character_coverage=0.95, max_words=10)
     assert len(all_words.counts) == 3
@@ -28,9 +35,17 @@ def test_rare_characters_go_with_their_words():
 def test_overlong_words_and_those_beyond_the_limit_are_left_out():
     longest_word = "x" * 50
     overlong_word = "x" * 51
-    counts = {overlong_word: 9, longest_word: 8, "b": 7, "a": 1}
+    counts = {
+        overlong_word: 9,
+        longest_word: 8,
+        "b": 7,
+        "a": 1,
+    }
     words = select_words(counts, character_coverage=1.0, max_words=2)
-    assert words.counts == [(longest_word, 8), ("b", 7)]
+    assert words.counts == [
+        (longest_word, 8),
+        ("b", 7),
+    ]
     with pytest.raises(InputError, match="no word to learn from"):
         select_words({overlong_word: 3}, character_coverage=1.0, max_words=10)
 
@@ -60,7 +75,8 @@ def test_what_does_not_fit_is_cut_but_never_a_character():
     # Four words of one frequency: no threshold gives two.
     counts = {"aaaa": 5, "bbbb": 5, "cccc": 5, "dddd": 5}
     vocabulary = learn(counts, vocab_size=15)
-    characters = {"a", "b", "c", "d", "##a", "##b", "##c", "##d"}
+    first_characters = ["a", "b", "c", "d"]
+    characters = {*first_characters, *(f"##{one}" for one in first_characters)}
     words = {"aaaa", "bbbb"}
     assert len(vocabulary.lines) == 15
     assert set(vocabulary.lines) == {*SPECIAL_TOKENS, *characters, *words}

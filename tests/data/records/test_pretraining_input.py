@@ -126,7 +126,14 @@ def test_values_and_types_of_a_batch(files):
 
 def train_on(files, num_batches: int, seed: int = 1, **changes) -> list[int]:
     """The numbers of the records in the first batches of a training."""
-    dataset = training_dataset(files, FEATURES, 10, seed, LIMITS, **changes)
+    dataset = training_dataset(
+        files,
+        FEATURES,
+        10,
+        seed,
+        LIMITS,
+        **changes,
+    )
     return next_numbers(iter(dataset), num_batches)
 
 
@@ -271,7 +278,11 @@ WRONG = [
 def test_a_record_that_does_not_fit_is_named(tmp_path, field, value, sentence):
     changes = {field: value}
     good_file = write(tmp_path / "good.tfrecord", range(20))
-    bad_file = write(tmp_path / "bad.tfrecord.gz", range(20, 40), **changes)
+    bad_file = write(
+        tmp_path / "bad.tfrecord.gz",
+        range(20, 40),
+        **changes,
+    )
     files = [good_file, bad_file]
     dataset = evaluation_dataset(files, FEATURES, 5, LIMITS, repeat=False)
     with pytest.raises(InputError) as raised, explaining_input_errors(files, FEATURES, LIMITS):
@@ -280,7 +291,11 @@ def test_a_record_that_does_not_fit_is_named(tmp_path, field, value, sentence):
     assert message.startswith(f"{bad_file}: record 19 (from 0)")
     assert sentence in message
 
-    bad_first_file = write(tmp_path / "first.tfrecord", range(1), **changes)
+    bad_first_file = write(
+        tmp_path / "first.tfrecord",
+        range(1),
+        **changes,
+    )
     with pytest.raises(InputError, match=r"first.tfrecord: record 0"):
         training_dataset([bad_first_file], FEATURES, 2, 0, LIMITS)
 
@@ -375,7 +390,14 @@ def group_passes(readings: list[Reading]) -> list[list[int]]:
 def test_masks_know_the_pass_and_the_record(unmasked):
     # The seed decides the order, too; an earlier test may have set another one.
     tf.random.set_seed(0)
-    dataset = training_dataset(unmasked, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS, masks=Spy())
+    dataset = training_dataset(
+        unmasked,
+        UNMASKED,
+        10,
+        seed=1,
+        limits=UNMASKED_LIMITS,
+        masks=Spy(),
+    )
     readings = read(dataset, 60)
     # A file of a pass may come before one of the pass before, so that the passes of 600 records
     # have holes.
@@ -419,13 +441,30 @@ def test_passes_over_files_that_are_shuffled_in_each_are_numbered(unmasked):
 
 
 def test_in_evaluation_a_record_has_one_mask(unmasked):
-    dataset = evaluation_dataset(unmasked, UNMASKED, 50, UNMASKED_LIMITS, masks=Spy())
+    dataset = evaluation_dataset(
+        unmasked,
+        UNMASKED,
+        50,
+        UNMASKED_LIMITS,
+        masks=Spy(),
+    )
     readings = read(dataset, 5)
     numbers = [reading.number for reading in readings]
-    assert numbers == [*range(120), *range(120), *range(10)]
+    assert numbers == [
+        *range(120),
+        *range(120),
+        *range(10),
+    ]
     assert {reading.pass_number for reading in readings} == {0}
 
-    once = evaluation_dataset(unmasked, UNMASKED, 50, UNMASKED_LIMITS, repeat=False, masks=Spy())
+    once = evaluation_dataset(
+        unmasked,
+        UNMASKED,
+        50,
+        UNMASKED_LIMITS,
+        repeat=False,
+        masks=Spy(),
+    )
     batch_sizes = [len(record_numbers(batch)) for batch in once]
     assert batch_sizes == [50, 50, 20]
 
@@ -476,7 +515,14 @@ def test_an_iterator_continues_where_it_was_saved(
 def test_records_with_masks_and_without_are_told_apart(files, unmasked):
     message = r"record 0 \(from 0\) has masks already; leave out --dynamic_masking"
     with pytest.raises(InputError, match=message):
-        training_dataset(files, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS, masks=Spy())
+        training_dataset(
+            files,
+            UNMASKED,
+            10,
+            seed=1,
+            limits=UNMASKED_LIMITS,
+            masks=Spy(),
+        )
     message = "has no masked_lm_positions; give --dynamic_masking if no file"
     with pytest.raises(InputError, match=message):
         training_dataset(unmasked, FEATURES, 10, seed=1, limits=LIMITS)

@@ -25,8 +25,20 @@ def example_of(
     }
 
 
-PAIR = example_of("[CLS] the [MASK] sat [SEP] a train left [SEP]", {2: "cat", 6: "train"}, 5, True)
-SINGLE = example_of("[CLS] the [UNK] park [MASK] [SEP]", {2: "day", 3: "sun", 4: "[UNK]"})
+PAIR = example_of(
+    "[CLS] the [MASK] sat [SEP] a train left [SEP]",
+    {2: "cat", 6: "train"},
+    5,
+    True,
+)
+SINGLE = example_of(
+    "[CLS] the [UNK] park [MASK] [SEP]",
+    {
+        2: "day",
+        3: "sun",
+        4: "[UNK]",
+    },
+)
 
 
 def test_a_record_is_text_with_its_predictions_in_braces():

@@ -14,8 +14,13 @@ from official_bert.tasks.pretraining.objective import (
 )
 from official_bert.training.starting_point import seed_initial_weights
 from tests import toy
-from tests.commands.pretraining_run import PREDICTIONS, flags_of, scalars, write_records
-from tests.commands.test_run_pretraining import first_batches
+from tests.commands.pretraining_run import (
+    PREDICTIONS,
+    first_batches,
+    flags_of,
+    scalars,
+    write_records,
+)
 from tests.golden_model import losses_of, named_weights
 from tests.scripts import end_of, flag_list, run_here
 
