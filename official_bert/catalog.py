@@ -52,7 +52,7 @@ def _list_packaged_extensions() -> list[Extension]:
 def _list_installed_extensions() -> list[Extension]:
     """Returns the extensions of other packages. A broken one causes a warning."""
     records = []
-    for entry_point in _list_entry_points():
+    for entry_point in list_entry_points():
         try:
             record = entry_point.load()
         except Exception as error:
@@ -72,7 +72,8 @@ def _list_installed_extensions() -> list[Extension]:
     return records
 
 
-def _list_entry_points() -> list[importlib.metadata.EntryPoint]:
+def list_entry_points() -> list[importlib.metadata.EntryPoint]:
+    """Returns the extensions that other installed packages register, sorted."""
     return sorted(importlib.metadata.entry_points(group=ENTRY_POINTS))
 
 

@@ -231,8 +231,8 @@ def _fetch_repository(model: str) -> str:
             name, revision=revision or None, allow_patterns=_PATTERNS
         )
     except Exception as error:  # each version of the package has other errors of an HTTP library
-        raise InputError(f"{model}: no such folder, and {_explain(name, error)}") from error
-    _check_digests(model, sorted(_list_blobs(repository) - earlier_blobs))
+        raise InputError(f"{model}: no such folder, and {explain(name, error)}") from error
+    check_digests(model, sorted(_list_blobs(repository) - earlier_blobs))
     if not glob.glob("**/*.safetensors", root_dir=folder, recursive=True):
         raise InputError(
             f"{model}: the Hub has no model.safetensors of it, and other weights can hold code "
@@ -247,7 +247,7 @@ def _list_blobs(repository: str) -> set[str]:
     return {path for path in paths if not path.endswith(".incomplete")}
 
 
-def _check_digests(model: str, blobs: list[str]):
+def check_digests(model: str, blobs: list[str]) -> None:
     """Compares new files with the SHA-256 of the Hub, by which the cache names large files."""
     for path in blobs:
         name = os.path.basename(path)
@@ -262,7 +262,7 @@ def _check_digests(model: str, blobs: list[str]):
             )
 
 
-def _explain(name: str, error: Exception) -> str:
+def explain(name: str, error: Exception) -> str:
     """Returns why a repository of the Hub was not downloaded, and what to do."""
     match type(error).__name__:
         case "RevisionNotFoundError":

@@ -50,7 +50,7 @@ def with_extensions(monkeypatch):
             types.SimpleNamespace(value=f"made_up:{n}", load=lambda one=one: one)
             for n, one in enumerate(records)
         ]
-        monkeypatch.setattr(catalog, "_list_entry_points", lambda: points)
+        monkeypatch.setattr(catalog, "list_entry_points", lambda: points)
         clear()
 
     yield install
@@ -140,8 +140,8 @@ def test_a_broken_extension_of_another_package_is_skipped_with_a_warning(
 
     with_extensions("no record")
     broken = types.SimpleNamespace(value="colours:EXTENSION", load=load)
-    points = catalog._list_entry_points()
-    monkeypatch.setattr(catalog, "_list_entry_points", lambda: [broken, *points])
+    points = catalog.list_entry_points()
+    monkeypatch.setattr(catalog, "list_entry_points", lambda: [broken, *points])
     names = [record.name for record in catalog.extensions()]
     assert names == sorted(names)
     assert (

@@ -515,14 +515,14 @@ def test_only_digests_of_the_hub_are_compared(tmp_path):
     digest = hashlib.sha256(b"right").hexdigest()
     large_file = tmp_path / digest
     large_file.write_bytes(b"right")
-    model_hub._check_digests("a/b", [str(large_file)])
+    model_hub.check_digests("a/b", [str(large_file)])
     small_file = tmp_path / ("0" * 40)
     small_file.write_bytes(b"small")
-    model_hub._check_digests("a/b", [str(small_file)])
+    model_hub.check_digests("a/b", [str(small_file)])
     large_file.write_bytes(b"wrong")
     message = f"^a/b: a file has arrived .*, and the Hub announces {digest}"
     with pytest.raises(InputError, match=message):
-        model_hub._check_digests("a/b", [str(large_file)])
+        model_hub.check_digests("a/b", [str(large_file)])
     assert not large_file.exists()
 
 
@@ -535,7 +535,7 @@ def test_only_digests_of_the_hub_are_compared(tmp_path):
     ],
 )
 def test_the_answer_of_another_server_is_named_so(error):
-    explanation = model_hub._explain("a/b", error)
+    explanation = model_hub.explain("a/b", error)
     assert explanation == (
         "the answer is not that of a Hugging Face Hub; check HF_ENDPOINT, or the network"
     )

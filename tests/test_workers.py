@@ -325,7 +325,7 @@ def test_workers_with_different_files_of_one_name_are_refused(base, tmp_path):
     ],
 )
 def test_shares_of_about_equal_size_are_read(caplog, counts, warns):
-    pretrain._check_shares(counts)
+    pretrain.check_shares(counts)
     assert len(caplog.messages) == bool(warns)
     assert warns in caplog.text
 

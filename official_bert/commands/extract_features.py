@@ -125,7 +125,7 @@ _LOGGED_EXAMPLES = 5
 Features = dict[str, np.ndarray]
 
 
-def _warn_about_tables(input_file: str, first_text: str):
+def warn_about_tables(input_file: str, first_text: str) -> None:
     """Warns about JSON lines and tables, whose lines are read as texts."""
     name = os.path.basename(input_file).lower()
     is_object = first_text.startswith("{") and first_text.endswith("}")
@@ -169,7 +169,7 @@ def run(options: ExtractionOptions) -> None:
     batches = _read_batches(all_sentences, options.batch_size)
     # An empty file is refused here, before anything is built or written.
     first = next(batches)
-    _warn_about_tables(options.input_file, first[0].text_a)
+    warn_about_tables(options.input_file, first[0].text_a)
 
     with writing.replacing(options.output_file) as file:
         encode = _make_encoder(source, strategy, layers)

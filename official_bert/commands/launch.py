@@ -26,8 +26,8 @@ from official_bert.options.running import LaunchOptions
 
 _STRATEGY = "distribution_strategy"
 # The time in which the peers of a failed worker notice the failure and end by themselves.
-_PATIENCE_SECS = 90.0
-_GRACE_SECS = processes.GRACE_SECS
+PATIENCE_SECS = 90.0
+GRACE_SECS = processes.GRACE_SECS
 _PROGRAM = "official-bert"
 # The code that runs its commands, for where the program is not on the path.
 _MAIN = "from official_bert.cli.commands import main; main()"
@@ -44,13 +44,13 @@ def run(options: LaunchOptions) -> None:
     Raises:
         InputError: there is no command, or its script does not exist.
     """
-    command = _make_command(options)
+    command = make_command(options)
     for attempt in range(options.max_restarts + 1):
         if attempt:
             logging.warning(
                 "Starting all workers again (restart %d of %d)", attempt, options.max_restarts
             )
-        statuses = _run_workers(command, options)
+        statuses = run_workers(command, options)
         if not any(statuses):
             return
         descriptions = ", ".join(
@@ -66,7 +66,12 @@ def run(options: LaunchOptions) -> None:
     sys.exit(128 - failed_status if failed_status < 0 else failed_status)
 
 
-def _make_command(options: LaunchOptions) -> list[str]:
+def make_command(options: LaunchOptions) -> list[str]:
+    """Returns the command line of each worker: the interpreter, the script and its arguments.
+
+    Raises:
+        InputError: no command is given, or no script has its name.
+    """
     if not options.command:
         raise InputError(
             "no command: write it behind --, as in official-bert launch --num_workers=2 -- "
@@ -91,7 +96,7 @@ def _make_command(options: LaunchOptions) -> list[str]:
     return command
 
 
-def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
+def run_workers(command: list[str], options: LaunchOptions) -> list[int]:
     """Runs all workers until all have ended.
 
     When one has failed, the others end, by themselves or by SIGTERM. When this process is ended, so
@@ -107,7 +112,7 @@ def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
     gpus = _split_evenly(_list_gpus(), count)
     printers: list[threading.Thread] = []
     try:
-        with processes.Processes(_GRACE_SECS) as workers:
+        with processes.Processes(GRACE_SECS) as workers:
             for index in range(count):
                 worker = workers.start(
                     command,
@@ -143,7 +148,7 @@ def _wait(workers: processes.Processes):
     while None in (statuses := workers.statuses()):
         if failed_secs is None and any(statuses):
             failed_secs = time.monotonic()
-        if failed_secs and time.monotonic() - failed_secs > _PATIENCE_SECS:
+        if failed_secs and time.monotonic() - failed_secs > PATIENCE_SECS:
             logging.warning("The other workers did not notice the failure; they are ended")
             return
         time.sleep(0.1)

@@ -120,7 +120,9 @@ def read_available_lines(file: BinaryIO, max_lines: int) -> Iterator[list[bytes]
 Requests = Sequence[Sequence[str]]
 
 
-def _warn_about_other_format(first_line: bytes, columns: Sequence[str], options: PredictOptions):
+def warn_about_other_format(
+    first_line: bytes, columns: Sequence[str], options: PredictOptions
+) -> None:
     """Warns about an input that looks like JSON, CSV or a table with a header; its lines are texts.
 
     The lines of a log may look so on purpose.
@@ -176,7 +178,7 @@ def _read_windows(lines_in: BinaryIO, mode: PredictMode) -> Iterator[Window]:
     num_lines = 0
     for lines in read_available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         if not num_lines:
-            _warn_about_other_format(lines[0], mode.predictor.columns, options)
+            warn_about_other_format(lines[0], mode.predictor.columns, options)
         parsed = _parse_lines(lines, num_lines, mode)
         for row, error in parsed.errors.items():
             raise _make_line_error(mode, num_lines + row, error)
@@ -224,7 +226,7 @@ def _parse_line(
         if "id" in fields:
             extra_fields["id"] = fields["id"]
         _warn_about_unread_fields(fields, index + 1, mode)
-        texts = _read_texts(fields, predictor)
+        texts = read_texts(fields, predictor)
     else:
         texts = text.split("\t")
     mode.check(texts)
@@ -267,7 +269,7 @@ def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, mode: PredictMode):
     num_errors = 0
     for lines in read_available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         if not num_lines:
-            _warn_about_other_format(lines[0], mode.predictor.columns, options)
+            warn_about_other_format(lines[0], mode.predictor.columns, options)
         parsed = _parse_lines(lines, num_lines, mode)
         answers = answer_all(parsed.requests)
         for row in range(len(parsed.requests) + len(parsed.errors)):
@@ -327,7 +329,7 @@ def _group_by_column(fields: dict, columns: Sequence[str]) -> dict:
     return column_texts
 
 
-def _read_texts(fields: dict, predictor: Predictor) -> list[str]:
+def read_texts(fields: dict, predictor: Predictor) -> list[str]:
     """Returns the texts of a request in the order of the columns."""
     column_texts = _group_by_column(fields, predictor.columns)
     required = predictor.columns[: predictor.num_required]

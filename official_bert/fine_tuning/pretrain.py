@@ -107,7 +107,7 @@ def pretrain(options: PretrainingOptions) -> None:
         batches = None
         if options.do_train:
             with train.explaining_errors(config):
-                batches = _batches(worker_options, trainer, train)
+                batches = record_batches(worker_options, trainer, train)
         metadata = trainer.run_metadata | metadata
         run_log.write_start(folder, options, trainer.seed, strategy, metadata)
         if batches is not None:
@@ -236,7 +236,7 @@ def _make_tokenizer(
     return FullTokenizer(vocab_file, do_lower_case, strip_accents=settings.strip_accents)
 
 
-def _batches(
+def record_batches(
     options: PretrainingOptions, trainer: Trainer, records: RecordSet
 ) -> RecordBatches | HostBatches:
     """Logs the input of a training, and returns its batches.
@@ -264,7 +264,7 @@ def _batches(
         records = shares[trainer.workers.index]
         # Without a TPU slice there are no hosts.
         host_records = dict(zip(hosts, shares, strict=False))
-        _check_shares(_count_shares(trainer.workers, records, host_records))
+        check_shares(_count_shares(trainer.workers, records, host_records))
         batch_size //= count
     if 1 < len(records.files) <= _FEW_FILES and not each_pass:
         logging.warning(
@@ -308,7 +308,7 @@ def _count_shares(
     return for_each(count, list(host_records))
 
 
-def _check_shares(counts: Sequence[int]):
+def check_shares(counts: Sequence[int]) -> None:
     """Validates that the files of all workers have about equally many records.
 
     Each worker reads only its files.

@@ -143,7 +143,7 @@ def _run_trials(
     if options.has_dev_set:
         scoring = {"do_eval": True, "do_predict": False}
     _check_same_flags(options)
-    scores = _read_results(options.output_dir)
+    scores = read_results(options.output_dir)
     _drop_large_files(options, scores)  # those of a killed process
     for number, trial in enumerate(trials, start=1):
         if trial in scores:
@@ -256,7 +256,8 @@ def _check_same_flags(options: FineTuningOptions):
         file.write(json.dumps(shared, indent=2) + "\n")
 
 
-def _read_results(output_dir: str) -> dict[Trial, Score]:
+def read_results(output_dir: str) -> dict[Trial, Score]:
+    """Returns the scores of the trials that an earlier search in the folder has finished."""
     path = os.path.join(output_dir, RESULTS_FILE)
     if not files.exists(path):
         return {}

@@ -205,7 +205,7 @@ class TextTokenizer(tf.Module):
         tokens = self._basic_tokens(characters)
         pieces = self._wordpieces(tokens)
         firsts = tf.gather(tokens.firsts, pieces.tokens)
-        return _split_by_text(characters, pieces.ids, firsts)
+        return split_by_text(characters, pieces.ids, firsts)
 
     def encode_with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Encodes texts like `encode`, except that `[MASK]` in a text becomes the mask token.
@@ -248,8 +248,8 @@ class TextTokenizer(tf.Module):
         # Split words and pieces by text.
         starts = pieces.starts + tf.gather(characters.offsets, pieces.firsts)
         word_offsets = tf.gather(characters.offsets, words.firsts)
-        word_starts = _split_by_text(characters, word_offsets, words.firsts)
-        rows = _split_by_text(characters, pieces.words, pieces.firsts)
+        word_starts = split_by_text(characters, word_offsets, words.firsts)
+        rows = split_by_text(characters, pieces.words, pieces.firsts)
         first_words = _int32(word_starts.row_starts())  # the first word of each text
         words_before = tf.gather(first_words, rows.value_rowids())
         return Pieces(
@@ -589,9 +589,7 @@ def _gather_fields(fields: _Fields, indices: tf.Tensor) -> _Fields:
     return tf.nest.map_structure(lambda values: tf.gather(values, indices), fields)
 
 
-def _split_by_text(
-    characters: _Characters, values: tf.Tensor, firsts: tf.Tensor
-) -> tf.RaggedTensor:
+def split_by_text(characters: _Characters, values: tf.Tensor, firsts: tf.Tensor) -> tf.RaggedTensor:
     """Splits values, which are in the order of the texts, into one row for each text.
 
     `firsts` are the indices of the values' characters among those of all texts.

@@ -24,11 +24,11 @@ T = TypeVar("T")
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 GRACE_SECS = 60.0  # from SIGTERM to SIGKILL, for the last checkpoint
 # When `wait_for_result` logs its first message, and the time between two messages.
-_FIRST_MESSAGE_SECS = 2.0
-_NEXT_MESSAGE_SECS = 30.0
+FIRST_MESSAGE_SECS = 2.0
+NEXT_MESSAGE_SECS = 30.0
 # How long no call runs until `ThreadCalls` is idle, and how long it waits for that at most.
 _IDLE_SECS = 0.1
-_MAX_IDLE_WAIT_SECS = 60.0
+MAX_IDLE_WAIT_SECS = 60.0
 
 # The signals that arrived within `deferred`; None outside of it.
 _deferred: list[int] | None = None
@@ -235,7 +235,7 @@ class ThreadCalls:
 
     def wait_until_idle(self) -> None:
         """Waits for the running calls and those that follow them at once, for a minute at most."""
-        deadline = time.monotonic() + _MAX_IDLE_WAIT_SECS
+        deadline = time.monotonic() + MAX_IDLE_WAIT_SECS
         while not self._is_idle() and time.monotonic() < deadline:
             time.sleep(_IDLE_SECS / 10)
 
@@ -273,7 +273,7 @@ def wait_for_result(call: Callable[[], T], waiting_for: str, limit_secs: float) 
 
     threading.Thread(target=run, daemon=True).start()
     start_secs = time.monotonic()
-    pause_secs = _FIRST_MESSAGE_SECS
+    pause_secs = FIRST_MESSAGE_SECS
     while True:
         left_secs = limit_secs - (time.monotonic() - start_secs)
         timeout_secs = min(pause_secs, max(left_secs, 0))
@@ -286,4 +286,4 @@ def wait_for_result(call: Callable[[], T], waiting_for: str, limit_secs: float) 
         from absl import logging
 
         logging.info("waiting for %s, for %.0f s more at most", waiting_for, left_secs - pause_secs)
-        pause_secs = _NEXT_MESSAGE_SECS
+        pause_secs = NEXT_MESSAGE_SECS

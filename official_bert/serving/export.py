@@ -203,7 +203,7 @@ def export_model(built: TrainedModel, writer: ExportWriter) -> str:
     options: ExportOptions = built.options
     _check_estimator_signatures(built)
     writer.check_model(built)
-    _warn_about_other_versions(built.task_name, options, writer)
+    warn_about_other_versions(built.task_name, options, writer)
     # The temporary folder contains the assets until they are saved.
     with tempfile.TemporaryDirectory() as folder:
         # Build the graphs.
@@ -261,7 +261,7 @@ def _copy_files(source: str, target: str):
         _gfile.copy(os.path.join(source, name), os.path.join(target, name))
 
 
-def _warn_about_other_versions(task_name: str, options: ExportOptions, writer: ExportWriter):
+def warn_about_other_versions(task_name: str, options: ExportOptions, writer: ExportWriter) -> None:
     """Warns that a server would switch to a version with other signatures or of another task."""
     numbers = list_versions(options.export_dir) if files.is_folder(options.export_dir) else []
     if not numbers:

@@ -173,7 +173,7 @@ class Calls:
             self.stops = self.stops._replace(num_train_steps=step)
             self.report.num_train_steps = step
         step_secs = (time.monotonic() - start_secs) / num_steps
-        self._max_steps = self._agree_on_max_steps(step_secs, has_signal() is not None)
+        self._max_steps = self.agree_on_max_steps(step_secs, has_signal() is not None)
         return Call(
             step=step,
             is_progress=num_updates > 0 or is_out_of_time,
@@ -195,7 +195,7 @@ class Calls:
         self.limit.update(self.workers)
         return not self.limit.secs_left
 
-    def _agree_on_max_steps(self, step_secs: float, is_interrupted: bool) -> int:
+    def agree_on_max_steps(self, step_secs: float, is_interrupted: bool) -> int:
         """Returns how many updates the next call of all workers may make; 0 if one of them ends."""
         max_steps = self.stops.steps_per_loop
         if self.ends_by_time:

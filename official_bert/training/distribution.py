@@ -34,7 +34,7 @@ from official_bert.training.workers import Workers, read_cluster
 INSTALL_GPU = 'pip install "tensorflow[and-cuda]>=2.20,<2.22"'
 # Values of CUDA_VISIBLE_DEVICES with which a user hides the GPUs.
 _HIDDEN = ("", "-1", "NoDevFiles")
-_TPU_LIMIT_SECS = 600.0  # a TPU that has just been created takes minutes to answer
+TPU_LIMIT_SECS = 600.0  # a TPU that has just been created takes minutes to answer
 _WORKERS_LIMIT_SECS = 3600.0  # a cluster may start its machines one after the other
 
 
@@ -93,11 +93,12 @@ def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     """
     names = [field.name for field in dataclasses.fields(DistributionOptions)]
     distribution_flags = {name: getattr(options, name) for name in names}
-    return _cached_strategy(DistributionOptions(**distribution_flags))
+    return cached_strategy(DistributionOptions(**distribution_flags))
 
 
 @functools.cache
-def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
+def cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
+    """Returns the strategy of the flags; a process makes it once, and sets up the devices then."""
     name = strategy_name(options)
     if options.use_tpu and name != "tpu":
         logging.warning("--use_tpu has no effect, since --distribution_strategy=%s is given", name)
@@ -219,7 +220,7 @@ def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(count)])
 
 
-def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
+def make_multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
     """Returns the strategy of several processes, when all of them have been started."""
     cluster = read_cluster()
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
@@ -276,7 +277,7 @@ def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
         return resolver
 
     try:
-        resolver = processes.wait_for_result(connect, f"the TPU {address}", _TPU_LIMIT_SECS)
+        resolver = processes.wait_for_result(connect, f"the TPU {address}", TPU_LIMIT_SECS)
     except (tf.errors.OpError, OSError, ValueError, RuntimeError, ImportError) as error:
         reason = str(error).split(". ")[0].split("\n")[0]
         raise InputError(
@@ -296,7 +297,7 @@ def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
 _STRATEGIES = {
     "one_device": _one_device,
     "mirrored": _mirrored,
-    MULTI_WORKER: _multi_worker,
+    MULTI_WORKER: make_multi_worker,
     "tpu": _tpu,
 }
 

@@ -365,7 +365,7 @@ class Trainer:
                 assert isinstance(objective, RampObjective)
                 update_objective = objective.for_batches(num_batches)
             report.begin(update_objective, num_batches)
-            return self._step_function(update_objective, num_batches)
+            return self.step_function(update_objective, num_batches)
 
         hook_steps = [hook.every_steps for hook in hooks]
         stops = Stops(
@@ -398,7 +398,7 @@ class Trainer:
             answers = [hook(step, calls.report.metrics) for hook in due_hooks]
         return any(answers)
 
-    def _step_function(
+    def step_function(
         self, objective: Objective, num_batches: int
     ) -> Callable[[Batches, int], Sums]:
         """Returns a function that makes several updates; its first call compiles.
@@ -414,7 +414,7 @@ class Trainer:
                 variables=list(self.trained.values()),
                 optimizer=self.optimizer,
                 run_seed=self.seed,
-                jit_compile=self._jit_compile(),
+                jit_compile=self.compiles_by_xla(),
                 num_micro_batches=options.num_accumulation_steps * num_batches,
                 clips_per_replica=options.gradient_clipping == PER_REPLICA,
                 loss_scale=self._loss_scale,
@@ -423,7 +423,7 @@ class Trainer:
         logging.info("Compiling the training step ...")
         return compiled_steps(self.strategy, step, num_batches)
 
-    def _jit_compile(self) -> bool:
+    def compiles_by_xla(self) -> bool:
         """Returns --jit_compile, or False where it has no effect.
 
         TensorFlow for TPUs cannot compile for the CPU, and compiles for a TPU anyway.

@@ -346,5 +346,5 @@ def test_numbers_of_every_size_and_near_half_a_millionth_are_those_of_pythons_ro
     ],
 )
 def test_tables_that_are_read_as_texts_are_warned_of(caplog, name, line, is_warned):
-    extract_features._warn_about_tables(f"/data/{name}", line)
+    extract_features.warn_about_tables(f"/data/{name}", line)
     assert (f"/data/{name}: each line is read as a text" in caplog.text) is is_warned

@@ -124,8 +124,8 @@ while True:  # a signal just before a sleep does not end it, and its handler run
 
 
 def test_a_worker_that_ignores_sigterm_is_killed(monkeypatch):
-    monkeypatch.setattr(launch, "_PATIENCE_SECS", 0.5)
-    monkeypatch.setattr(launch, "_GRACE_SECS", 0.5)
+    monkeypatch.setattr(launch, "PATIENCE_SECS", 0.5)
+    monkeypatch.setattr(launch, "GRACE_SECS", 0.5)
     program = f"""
 import json, os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -133,7 +133,7 @@ time.sleep(100 if not {IS_SECOND} else 1)
 sys.exit(5)
 """
     options = LaunchOptions(num_workers=2, command=(sys.executable, "-c", program))
-    assert launch._run_workers(list(options.command), options) == [-signal.SIGKILL, 5]
+    assert launch.run_workers(list(options.command), options) == [-signal.SIGKILL, 5]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be shared")
@@ -175,7 +175,7 @@ def test_the_command_is_behind_dashes_and_may_be_one_of_official_bert():
 def test_flags_of_the_command_are_not_the_launchers():
     ran = launched("print('--num_workers=9' in sys.argv)\n#", "--max_restarts=0")
     assert "[worker 0] False" in ran.stdout
-    command = launch._make_command(
+    command = launch.make_command(
         LaunchOptions(
             num_workers=2, command=("run_ner.py", "--help", "--distribution_strategy=mirrored")
         )
@@ -188,4 +188,4 @@ def test_flags_of_the_command_are_not_the_launchers():
         "--distribution_strategy=mirrored",
     ]
     words = ("run_ner.py", "--distribution_strategy", "mirrored")
-    assert launch._make_command(LaunchOptions(num_workers=2, command=words))[2:] == list(words)
+    assert launch.make_command(LaunchOptions(num_workers=2, command=words))[2:] == list(words)

@@ -147,7 +147,7 @@ def test_fields_that_are_not_read_are_named_once(tmp_path, squad_dir, caplog):
 
 def test_a_second_text_that_a_model_does_not_read_is_refused():
     predictor = types.SimpleNamespace(columns=("text_a",), num_required=1)
-    assert predict._read_texts(
+    assert predict.read_texts(
         {
             "Text_A": "a",
             "text_b": None,
@@ -156,7 +156,7 @@ def test_a_second_text_that_a_model_does_not_read_is_refused():
         predictor,
     ) == ["a"]
     with pytest.raises(InputError, match=r"^the model reads text_a alone; leave text_b out$"):
-        predict._read_texts({"text_a": "a", "Text_B": "b"}, predictor)
+        predict.read_texts({"text_a": "a", "Text_B": "b"}, predictor)
 
 
 BAD_JSON = [
@@ -272,7 +272,7 @@ def test_json_lines_that_are_read_as_texts_are_warned_of(tmp_path, base_dir, cap
 )
 def test_tables_that_are_read_as_texts_are_warned_of(name, line, message, caplog):
     options = PredictOptions(model="m", input_file=name)
-    predict._warn_about_other_format(
+    predict.warn_about_other_format(
         line.encode(),
         ("text_a", "text_b"),
         options,

@@ -282,7 +282,7 @@ def test_other_data_and_flags_than_those_of_the_folder_are_told(tmp_path):
 
 
 def test_a_folder_of_another_training_is_refused_resumed_or_replaced(base, tmp_path, monkeypatch):
-    monkeypatch.setattr(Trainer, "_step_function", count_steps)  # its numbers are not the subject
+    monkeypatch.setattr(Trainer, "step_function", count_steps)  # its numbers are not the subject
     texts, labels = [["a cat", "a train"] * 8, ["x", "y"] * 8]
     flags = {
         "max_seq_length": 8,

@@ -456,7 +456,7 @@ def test_every_code_point_gives_the_words_of_the_rules(pair):
         texts = [before + chr(code) + after for code in codes[::step]]
         characters = pair.graph._characters(tf.constant(texts))
         tokens = pair.graph._basic_tokens(characters)
-        words = in_graph._split_by_text(
+        words = in_graph.split_by_text(
             characters,
             tokens.strings,
             tokens.firsts,

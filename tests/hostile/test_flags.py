@@ -345,12 +345,12 @@ def test_an_example_taken_for_the_header_is_warned_of(tmp_path, caplog, text, se
 
 def test_a_tpu_that_does_not_answer_is_waited_for_with_a_limit(folder, monkeypatch):
     """Its address accepts connections and never answers."""
-    monkeypatch.setattr(distribution, "_TPU_LIMIT_SECS", 0.3)
-    distribution._cached_strategy.cache_clear()
+    monkeypatch.setattr(distribution, "TPU_LIMIT_SECS", 0.3)
+    distribution.cached_strategy.cache_clear()
     monkeypatch.setattr(
         tf.distribute.cluster_resolver, "TPUClusterResolver", lambda **flags: flags["tpu"]
     )
-    monkeypatch.setattr("official_bert.io.processes._FIRST_MESSAGE_SECS", 0.1)
+    monkeypatch.setattr("official_bert.io.processes.FIRST_MESSAGE_SECS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
 

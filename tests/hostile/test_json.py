@@ -121,7 +121,7 @@ def test_results_of_a_search(content, number, tmp_path):
     with pytest.raises(
         InputError, match=f"{tmp_path}/search_results.tsv: line {number}: is no row of a search's"
     ):
-        search._read_results(str(tmp_path))
+        search.read_results(str(tmp_path))
 
 
 MADE_FROM = {"file": "a"}

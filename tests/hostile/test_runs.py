@@ -342,7 +342,7 @@ def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
     """A signal arrives in the fifth call into TensorFlow: SIGTERM is deferred and saves, Ctrl-C
     ends the run.
     """
-    monkeypatch.setattr(Trainer, "_step_function", count_steps)
+    monkeypatch.setattr(Trainer, "step_function", count_steps)
     real = RecordBatches.have_run
     for number, status, step, saved_step in (
         (signal.SIGTERM, 143, 5, 5),

@@ -130,8 +130,8 @@ def test_the_result_and_the_error_of_a_call_are_its_own():
 
 
 def test_messages_say_what_is_waited_for_until_the_limit(monkeypatch, caplog):
-    monkeypatch.setattr(processes, "_FIRST_MESSAGE_SECS", 0.01)
-    monkeypatch.setattr(processes, "_NEXT_MESSAGE_SECS", 0.01)
+    monkeypatch.setattr(processes, "FIRST_MESSAGE_SECS", 0.01)
+    monkeypatch.setattr(processes, "NEXT_MESSAGE_SECS", 0.01)
     caplog.set_level("INFO", logger="absl")
     never = threading.Event()
     start_secs = time.monotonic()
@@ -171,7 +171,7 @@ def test_the_exit_waits_for_the_calls_of_the_threads_of_other_libraries():
 
 
 def test_the_exit_does_not_wait_for_a_call_without_end(monkeypatch):
-    monkeypatch.setattr(processes, "_MAX_IDLE_WAIT_SECS", 0.2)
+    monkeypatch.setattr(processes, "MAX_IDLE_WAIT_SECS", 0.2)
     calls, never = processes.ThreadCalls(), threading.Event()
     threading.Thread(target=calls.counted(never.wait), daemon=True).start()
     start_secs = time.monotonic()

@@ -161,7 +161,7 @@ def trained(tmp_path_factory) -> Callable[[str], tuple[pathlib.Path, np.ndarray]
         with pytest.MonkeyPatch.context() as patch:
             training_batches = noted_batches(patch)
             if family != "original":
-                patch.setattr(Trainer, "_step_function", count_steps)
+                patch.setattr(Trainer, "step_function", count_steps)
             run(
                 name,
                 options,

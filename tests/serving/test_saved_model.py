@@ -178,5 +178,5 @@ def test_versions_of_another_kind_are_warned_of(
     (tmp_path / "3" / "assets.extra").mkdir(parents=True)
     (tmp_path / "3" / "assets.extra" / "export.json").write_text(json.dumps(record))
     options = ExportOptions(task_name=task_name, export_dir=str(tmp_path), export_text=export_text)
-    export._warn_about_other_versions(task_name, options, export.make_writer(options))
+    export.warn_about_other_versions(task_name, options, export.make_writer(options))
     assert ("holds versions of another task or with other signatures" in caplog.text) is is_warned

@@ -7,7 +7,7 @@ from official_bert.training.trainer import Trainer
 
 def count_steps(trainer: Trainer, objective, num_batches: int):
     """Returns what stands for the compiled steps of a trainer; a test sets it as
-    `Trainer._step_function`.
+    `Trainer.step_function`.
     """
 
     def run_steps(batches, num_steps):

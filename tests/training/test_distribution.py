@@ -222,9 +222,9 @@ def test_gpus_of_several_processes_use_nccl(monkeypatch, caplog, devices, flag, 
             InputError,
             match="--collective=nccl: TensorFlow sees no GPU, which NCCL needs; give --coll",
         ):
-            distribution._multi_worker(options)
+            distribution.make_multi_worker(options)
         return
-    assert distribution._multi_worker(options).implementation.value == chosen
+    assert distribution.make_multi_worker(options).implementation.value == chosen
     assert f"Collective operations of the workers: {chosen.lower()}" in caplog.messages
 
 

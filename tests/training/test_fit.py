@@ -110,7 +110,7 @@ class MadeUp:
         self.trainer = Trainer(options, one_device, config, plan)
         monkeypatch.setattr(
             self.trainer,
-            "_step_function",
+            "step_function",
             lambda *_: self.run_steps,
         )
         monkeypatch.setattr(
@@ -355,7 +355,7 @@ def test_larger_batches_begin_at_a_share_of_the_updates_or_of_the_time(
 
         return run_steps
 
-    monkeypatch.setattr(made_up.trainer, "_step_function", step_function)
+    monkeypatch.setattr(made_up.trainer, "step_function", step_function)
     starts = (0, num_train_steps // 2, num_train_steps * 3 // 4)
     made_up.fit(ramp=Ramp(starts, (1, 2, 6)))
     assert sizes == [1] * 6 + [2] * 3 + [6] * 3
@@ -450,7 +450,7 @@ def test_a_stopped_training_ends_when_its_checkpoint_is_written(tmp_path, monkey
 
     made_up.run_steps = run_steps
     monkeypatch.setattr(made_up.checkpoints, "wait", wait_for_writing)
-    monkeypatch.setattr(calls.Calls, "_agree_on_max_steps", max_steps)
+    monkeypatch.setattr(calls.Calls, "agree_on_max_steps", max_steps)
     monkeypatch.setattr(
         made_up.trainer.workers,
         "wait",
@@ -560,7 +560,7 @@ def test_compiles_where_tensorflow_can(
     monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
     monkeypatch.setattr(trainer, "has_xla", lambda: has_xla)
     made_up = types.SimpleNamespace(options=types.SimpleNamespace(jit_compile=flag), strategy=None)
-    assert Trainer._jit_compile(made_up) is compiles
+    assert Trainer.compiles_by_xla(made_up) is compiles
     assert (
         caplog.text.count("--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU")
         == warnings

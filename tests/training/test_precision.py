@@ -354,7 +354,7 @@ def device(monkeypatch):
         monkeypatch.setattr(precision, "device_kind", lambda strategy: kind)
         if folder:
             info = folder / "cpuinfo"
-            monkeypatch.setattr(precision, "_CPU_INFO", info)
+            monkeypatch.setattr(precision, "CPU_INFO", info)
             if flags is not None:
                 info.write_text(
                     "processor\t: 0\nmodel name\t: amx_bf16 inside\nflags\t\t: "

@@ -175,7 +175,7 @@ try:
     config, features = BertConfig.from_json_file(config_file), pretraining_features(SEQ, PREDICTIONS)
     options = types.SimpleNamespace(train_batch_size=8, file_order="own")
     trainer = types.SimpleNamespace(strategy=strategy, config=config, seed=5)
-    batches = pretrain._batches(options, trainer, RecordSet(files, features))
+    batches = pretrain.record_batches(options, trainer, RecordSet(files, features))
     read = tf.function(batches.next_batch, autograph=False)
 
     def ids(batch):
@@ -196,8 +196,8 @@ try:
         "hosts": distribution.replica_hosts(strategy), "places": places, "as alone": found == expected,
         "again": again == found,
         "sets": len({json.dumps(part) for step in found for part in step}),
-        "few": said(pretrain._batches, options, trainer, RecordSet(files[:1], features)),
-        "masks": said(pretrain._batches, options, trainer, RecordSet(files, features, masks=DynamicMasks)),
+        "few": said(pretrain.record_batches, options, trainer, RecordSet(files[:1], features)),
+        "masks": said(pretrain.record_batches, options, trainer, RecordSet(files, features, masks=DynamicMasks)),
     }), flush=True)
     status = 0
 except BaseException:

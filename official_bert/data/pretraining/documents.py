@@ -20,7 +20,7 @@ from official_bert.tokenization import FullTokenizer
 
 _BLOCK_CHARACTERS = 1 << 18
 _BLANK_LINE = -1
-_CHARACTERS_HELD = 1 << 24
+CHARACTERS_HELD = 1 << 24
 
 # The ids of some lines, and the number of ids of each, or _BLANK_LINE.
 EncodedLines = tuple[np.ndarray, np.ndarray]
@@ -167,7 +167,7 @@ def distribute(
                 is_inside = False
                 continue
             if not is_inside:
-                if num_held >= _CHARACTERS_HELD:
+                if num_held >= CHARACTERS_HELD:
                     _append(held)
                     num_held = 0
                     on_progress(num_documents)
@@ -177,7 +177,7 @@ def distribute(
                 is_inside = True
             lines.append(line)
             num_held += len(line) + 1
-            if num_held >= 2 * _CHARACTERS_HELD:  # within a very long document
+            if num_held >= 2 * CHARACTERS_HELD:  # within a very long document
                 _append(held)
                 num_held = 0
     _append(held)

@@ -34,9 +34,9 @@ _GZIP_LEVEL = 6
 # What the streams of a shard are for.
 _PAIRS = 1
 _ORDER = 2
-_SCANS_AT_ONCE = 1 << 15  # bounds the memory: a scan is one pass over one document
-_FEW_SCANS = 64  # whose steps take Python less time than numpy
-_PAIRS_AT_ONCE = 1 << 12  # of one of these
+SCANS_AT_ONCE = 1 << 15  # bounds the memory: a scan is one pass over one document
+FEW_SCANS = 64  # whose steps take Python less time than numpy
+PAIRS_AT_ONCE = 1 << 12  # of one of these
 # The numbers of the draws in the stream of a scan.
 _IS_SHORT = 0
 _LENGTH = 1
@@ -342,8 +342,8 @@ def make_chunks(documents: Documents, config: PairConfig, key: np.ndarray) -> It
     """
     max_num_tokens = num_text_tokens(config)
     num_scans = config.dupe_factor * len(documents)
-    for start in range(0, num_scans, _SCANS_AT_ONCE):
-        scans = np.arange(start, min(start + _SCANS_AT_ONCE, num_scans))
+    for start in range(0, num_scans, SCANS_AT_ONCE):
+        scans = np.arange(start, min(start + SCANS_AT_ONCE, num_scans))
         document = scans % len(documents)
         pass_number = scans // len(documents)
         scan_keys = random_streams.stream(key, pass_number, document)
@@ -370,7 +370,7 @@ def _scan(
     first = documents.document_starts[document]
     document_end = documents.document_starts[document + 1]
     number = _FIRST_PAIR
-    while len(first) > _FEW_SCANS:
+    while len(first) > FEW_SCANS:
         end = np.searchsorted(starts, starts[first] + target)
         end = np.minimum(end, document_end)
         run_keys = random_streams.draw(keys, number)
@@ -414,7 +414,7 @@ def _finish_scan(
     first = rest.first
     document_end = int(documents.document_starts[rest.document + 1])
     while first < document_end:
-        numbers = number + np.arange(min(_PAIRS_AT_ONCE, document_end - first))
+        numbers = number + np.arange(min(PAIRS_AT_ONCE, document_end - first))
         number += len(numbers)
         keys = random_streams.draw(rest.key, numbers)
         is_random = _is_random(keys) & use_next_sentence

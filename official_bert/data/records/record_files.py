@@ -31,8 +31,8 @@ T = TypeVar("T")
 # The end of the name of the manifest of shards. A glob for record files may match manifests, too.
 MANIFEST_SUFFIX = ".manifest.json"
 SHARD_NAME = re.compile(r"-\d{5}-of-\d{5}(\.gz)?$")  # the end of a sharded file's name
-_EXAMPLES_AT_ONCE = 1_000
-_EXAMPLES_BETWEEN_LINES = 10_000
+EXAMPLES_AT_ONCE = 1_000
+EXAMPLES_BETWEEN_LINES = 10_000
 _LOGGED_EXAMPLES = 20
 _FILES_OPENED_TOGETHER = 16
 
@@ -50,9 +50,9 @@ def write_encoded_set(
         records: a function from indices of examples, int[b], to their features, each [b, ...].
     """
     with open_example_files([path]) as file:
-        for start in range(0, num_examples, _EXAMPLES_AT_ONCE):
+        for start in range(0, num_examples, EXAMPLES_AT_ONCE):
             log_progress(start, num_examples)
-            end = min(start + _EXAMPLES_AT_ONCE, num_examples)
+            end = min(start + EXAMPLES_AT_ONCE, num_examples)
             features = records(np.arange(start, end))
             rows = {}
             for name, values in features.items():
@@ -62,7 +62,7 @@ def write_encoded_set(
 
 def log_progress(index: int, num_examples: int) -> None:
     """Logs a line for every ten thousandth example, as the original does."""
-    if index % _EXAMPLES_BETWEEN_LINES == 0:
+    if index % EXAMPLES_BETWEEN_LINES == 0:
         logging.info("Writing example %d of %d", index, num_examples)
 
 

@@ -13,8 +13,8 @@ from official_bert.metrics.classification import pearson, spearman
 from official_bert.metrics.cosines import all_cosines, cosines
 
 # The rows of a block of cosines.
-_QUERY_ROWS = 1 << 8
-_CORPUS_ROWS = 1 << 14
+QUERY_ROWS = 1 << 8
+CORPUS_ROWS = 1 << 14
 # The metrics at the top of a ranking read so many places; `map_at_100` reads the deeper ones.
 _DEPTH = 100
 _SHALLOW = 10
@@ -239,15 +239,15 @@ def _rank_in_corpus(
     A place is one more than the number of rows before it, without the query's own row. Counting
     them needs no sorting.
     """
-    for first in range(0, len(queries), _QUERY_ROWS):
-        block = queries[first : first + _QUERY_ROWS]
+    for first in range(0, len(queries), QUERY_ROWS):
+        block = queries[first : first + QUERY_ROWS]
         best_rows = [
             _rank_rows(query=query, corpus=corpus, rows=rows, most=_DEPTH)
             for query, rows in zip(block, relevant_rows[first:], strict=False)
         ]
         block_places = [np.ones(len(rows), np.int64) for _, rows in best_rows]
-        for start in range(0, len(corpus), _CORPUS_ROWS):
-            block_scores = all_cosines(block, corpus[start : start + _CORPUS_ROWS])
+        for start in range(0, len(corpus), CORPUS_ROWS):
+            block_scores = all_cosines(block, corpus[start : start + CORPUS_ROWS])
             others = np.arange(start, start + block_scores.shape[1])
             for number, places in enumerate(block_places):
                 is_query = others == query_rows[first + number]

@@ -147,7 +147,7 @@ def check_loss(
     for name, run in runs.items():
         call_export = functools.partial(_call_as_model, built, run)
         small = measure(functools.partial(task.outputs, call_export))
-        lost = _lost_share(whole, small)
+        lost = lost_share(whole, small)
         figures = (
             f"{task.main_metric} is {whole:.6g} in float32 and {small:.6g} in {dtype} as {name}"
         )
@@ -180,5 +180,6 @@ def _call_as_model(built: TrainedModel, run: Run, features: Features) -> Any:
     return outputs["embedding"]
 
 
-def _lost_share(whole: float, small: float) -> float:
+def lost_share(whole: float, small: float) -> float:
+    """Returns the share of a metric of the whole model that the small one lacks."""
     return (whole - small) / abs(whole)

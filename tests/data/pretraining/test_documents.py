@@ -106,7 +106,7 @@ def corpus(tmp_path):
 
 @pytest.mark.parametrize("held", [1, 1 << 24])
 def test_document_k_goes_into_file_k_mod_n(corpus, tmp_path, monkeypatch, held):
-    monkeypatch.setattr(documents, "_CHARACTERS_HELD", held)
+    monkeypatch.setattr(documents, "CHARACTERS_HELD", held)
     paths = [str(tmp_path / f"{number}.txt") for number in range(2)]
     assert distribute(corpus, paths) == 5
     texts = [(tmp_path / f"{number}.txt").read_text() for number in range(2)]

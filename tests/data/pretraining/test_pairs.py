@@ -242,7 +242,7 @@ def test_the_cuts_of_a_and_b_are_independent(num_cut):
 def test_scans_in_blocks_are_the_scans_at_once(monkeypatch):
     documents = make_random_documents(20)
     pairs = one_shard.make_pairs(documents, make_config(), KEY)
-    monkeypatch.setattr(one_shard, "_SCANS_AT_ONCE", 7)
+    monkeypatch.setattr(one_shard, "SCANS_AT_ONCE", 7)
     block_pairs = one_shard.make_pairs(documents, make_config(), KEY)
     keys = pairs.keys.tolist()
     block_keys = block_pairs.keys.tolist()
@@ -261,8 +261,8 @@ def test_scans_one_after_the_other_are_the_scans_at_once(monkeypatch, with_next)
     config = make_config(with_next=with_next)
 
     def make_sorted_pairs(few_scans: int, pairs_at_once: int) -> list[np.ndarray]:
-        monkeypatch.setattr(one_shard, "_FEW_SCANS", few_scans)
-        monkeypatch.setattr(one_shard, "_PAIRS_AT_ONCE", pairs_at_once)
+        monkeypatch.setattr(one_shard, "FEW_SCANS", few_scans)
+        monkeypatch.setattr(one_shard, "PAIRS_AT_ONCE", pairs_at_once)
         pairs = one_shard.make_pairs(documents, config, KEY)
         order = np.argsort(pairs.keys)
         return [values[order] for values in vars(pairs).values()]

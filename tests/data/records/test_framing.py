@@ -180,8 +180,8 @@ def test_a_name_that_ends_in_gz_is_compressed(tmp_path):
 
 
 def test_an_encoded_set_comes_back_in_order(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(record_files, "_EXAMPLES_AT_ONCE", 4)
-    monkeypatch.setattr(record_files, "_EXAMPLES_BETWEEN_LINES", 8)
+    monkeypatch.setattr(record_files, "EXAMPLES_AT_ONCE", 4)
+    monkeypatch.setattr(record_files, "EXAMPLES_BETWEEN_LINES", 8)
     caplog.set_level("INFO", logger="absl")
     ids = np.arange(30, dtype=np.int32).reshape(10, 3)
     scores = np.arange(10, dtype=np.float32) / 4

@@ -277,8 +277,8 @@ CORPUS_OR_CANDIDATES = pytest.mark.parametrize(
 )
 @CORPUS_OR_CANDIDATES
 def test_retrieval_ranks_as_a_sort(monkeypatch, ties, max_relevant, has_candidates):
-    monkeypatch.setattr(embeddings, "_QUERY_ROWS", 3)
-    monkeypatch.setattr(embeddings, "_CORPUS_ROWS", 70)
+    monkeypatch.setattr(embeddings, "QUERY_ROWS", 3)
+    monkeypatch.setattr(embeddings, "CORPUS_ROWS", 70)
     queries = draw_vectors(1, 20, WIDTH, ties=ties)
     corpus = draw_vectors(2, 250, WIDTH, ties=ties)
     relevant = draw_row_sets(3, 20, 250, max_relevant)
@@ -613,8 +613,8 @@ def test_reranking_has_the_values_of_sentence_transformers():
 @CORPUS_OR_CANDIDATES
 def test_a_query_is_not_ranked_among_its_answers(monkeypatch, has_candidates):
     """Rankings are those of the corpus without the query. Its other rows keep their order."""
-    monkeypatch.setattr(embeddings, "_QUERY_ROWS", 3)
-    monkeypatch.setattr(embeddings, "_CORPUS_ROWS", 7)
+    monkeypatch.setattr(embeddings, "QUERY_ROWS", 3)
+    monkeypatch.setattr(embeddings, "CORPUS_ROWS", 7)
     corpus = draw_vectors(2, 30, WIDTH, ties=True)
     corpus_queries = range(0, 28, 4)
     query_rows = [*corpus_queries, -1]

@@ -654,7 +654,7 @@ def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path, mon
             serving_model.export(options)
         assert not (tmp_path / "exports").exists()
         monkeypatch.setattr(quality, "check_measurable", lambda *_: None)
-        monkeypatch.setattr(quality, "_lost_share", lambda whole, small: 0.0)
+        monkeypatch.setattr(quality, "lost_share", lambda whole, small: 0.0)
     serving_model.export(options)
 
     metrics = read_conversion(tmp_path / "exports" / "1")["metrics"]
