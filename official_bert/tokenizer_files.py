@@ -159,7 +159,7 @@ def _merge_settings(
         if not is_open:
             settings[name] = value
     settings["model_max_length"] = None
-    length: Any = config.get("model_max_length")
+    length = config.get("model_max_length", 0)
     if has_type(length, int) and 0 < length < _LARGEST_LENGTH:
         settings["model_max_length"] = length
     return settings

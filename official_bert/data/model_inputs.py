@@ -276,9 +276,8 @@ def warn_about_unknown_requests(tokenizer: FullTokenizer, encoded: EncodedSet, l
         return True
     ids = ids.reshape(len(ids), -1)
     is_text, is_unknown = _text_and_unknown(tokenizer, ids)
-    has_only_unknown = (is_unknown == is_text).all(-1)
-    is_unknown_text = is_unknown.any(-1) & has_only_unknown
-    num_unknown = int(is_unknown_text.sum())
+    has_only_unknown = is_unknown.any(-1) & (is_unknown == is_text).all(-1)
+    num_unknown = int(has_only_unknown.sum())
     if num_unknown:
         noun = "a text is" if num_unknown == 1 else f"{num_unknown} texts are"
         warn(

@@ -20,8 +20,7 @@ T = TypeVar("T")
 _Block = tuple[int, int, list[list[str]]]  # a sentence's first line, document and columns
 
 _MAX_FIELD_CHARACTERS = 2**31 - 1  # csv's own limit is 131,072
-IOB1 = "IOB1"
-IOB2 = "IOB2"
+IOB1, IOB2 = "IOB1", "IOB2"
 _OTHER_FORMS = (".tsv", ".csv", ".jsonl", ".json", ".txt", ".tsv.gz")
 DOCUMENT_START = "-DOCSTART-"
 _match_pair = re.compile(r"(.*) \|\|\| (.*)").fullmatch  # greedy: splits at the last separator

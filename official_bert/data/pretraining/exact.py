@@ -156,9 +156,8 @@ def _segments_until(bounds: Sequence[int], first: int, num_tokens: int) -> int:
     """Returns the end of the shortest run of segments from `first` on that has `num_tokens`
     tokens, if there are.
     """
-    num_segments = len(bounds) - 1
     end = bisect_left(bounds, bounds[first] + num_tokens, first + 1)
-    return min(end, num_segments)
+    return min(end, len(bounds) - 1)
 
 
 def _another_document(document: int, num_documents: int, getrandbits: Callable[[int], int]) -> int:
@@ -217,8 +216,7 @@ def draw_masks(
         positions = draw_whole_words(candidates, continues, count, rng)
     else:
         positions = draw_positions(candidates, count, rng)
-    replaced = replacements(tokens, positions, token_set.mask, token_set.words, rng)
-    return positions, replaced
+    return positions, replacements(tokens, positions, token_set.mask, token_set.words, rng)
 
 
 def num_predictions(length: int, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
@@ -361,17 +359,14 @@ class Instances:
         masked_lm_ids = np.take_along_axis(input_ids, positions, axis=1) * masked
         rows, _ = masked.nonzero()
         input_ids[rows, positions[masked]] = replacements
-        is_real = position < length
-        is_second = position >= b_first
-        is_random_next = _view_array(self._is_random_next)[indices]
         columns = (
             input_ids,
-            is_real,
-            is_second & is_real,
+            position < length,
+            (position >= b_first) & (position < length),
             positions,
             masked_lm_ids,
             masked,
-            is_random_next[:, None],
+            _view_array(self._is_random_next)[indices, None],
         )
         table = pretraining_features(self._max_seq_length, self._max_predictions_per_seq)
         return {
@@ -395,13 +390,11 @@ class Instances:
         masked = prediction < end - begin
         prediction_indices = np.where(masked, begin + prediction, 0)
         positions = np.full(masked.shape, self._max_seq_length)  # Padding comes last in the order.
-        all_positions = _view_array(self._positions)
-        positions[masked] = all_positions[prediction_indices[masked]]
+        positions[masked] = _view_array(self._positions)[prediction_indices[masked]]
         order = np.argsort(positions, axis=1)
         sorted_indices = np.take_along_axis(prediction_indices, order, axis=1)
         positions = np.take_along_axis(positions, order, axis=1)
-        all_replacements = _view_array(self._replacements)
-        replacements = all_replacements[sorted_indices[masked]]
+        replacements = _view_array(self._replacements)[sorted_indices[masked]]
         return masked, positions * masked, replacements
 
 

@@ -63,8 +63,7 @@ def draw_positions(
     """
     length = candidates.shape[1]
     # Sort the candidates by random numbers. A word has two of them, so there are [B, S / 2] words.
-    num_words = (length + 1) // 2
-    words = _draw_numbers(keys, _ORDER, num_words)
+    words = _draw_numbers(keys, _ORDER, (length + 1) // 2)
     order = words.view(np.uint32)[:, :length]
     if length > _POSITIONS_IN_32_BITS:
         order = order.astype(np.uint64)
@@ -147,8 +146,7 @@ def _draw_unit_order(sizes: np.ndarray, keys: np.ndarray) -> np.ndarray:
     num_units = sizes.shape[1]
     order = _draw_numbers(keys, _ORDER, num_units)
     order &= _RANDOM_BITS
-    unit_numbers = np.arange(num_units, dtype=np.uint64)
-    order |= unit_numbers << _NUMBER_SHIFT
+    order |= np.arange(num_units, dtype=np.uint64) << _NUMBER_SHIFT
     order |= sizes.astype(np.uint64)
     order[sizes == 0] = _LAST
     return order
@@ -174,8 +172,7 @@ def _fill_rooms(
         is_excluded = is_chosen[unfilled] | is_too_large
         fits = np.where(is_excluded, _LAST, keys_left)
         chosen = fits.argmin(axis=1)
-        chosen_keys = fits[np.arange(len(unfilled)), chosen]
-        has_fit = chosen_keys != _LAST
+        has_fit = fits[np.arange(len(unfilled)), chosen] != _LAST
         unfilled = unfilled[has_fit]
         chosen = chosen[has_fit]
         is_chosen[unfilled, chosen] = True
@@ -264,8 +261,7 @@ def draw_replacements(
 
 def _draw_numbers(keys: np.ndarray, first: int, count: int) -> np.ndarray:
     """Draws the numbers from `first` on of each stream: uint64[B, count]."""
-    numbers = first + np.arange(count)
-    return random_streams.draw(keys[:, None], numbers)
+    return random_streams.draw(keys[:, None], first + np.arange(count))
 
 
 def _count_true(values: np.ndarray) -> np.ndarray:
@@ -291,10 +287,9 @@ def _pack_left(is_chosen: np.ndarray, width: int) -> Positions:
 
     Padding is 0, and false.
     """
-    length = is_chosen.shape[1]
     is_filled = _fill_left(_count_true(is_chosen), width)
     positions = np.zeros(is_filled.shape, np.int64)
-    positions[is_filled] = np.flatnonzero(is_chosen) % length
+    positions[is_filled] = np.flatnonzero(is_chosen) % is_chosen.shape[1]
     return positions, is_filled
 
 
@@ -445,5 +440,6 @@ class DynamicMasks:
         keys = random_streams.stream(self._seed, passes, records)
         features, _ = self._masker.masked(ids, candidates, lengths, keys)
         features["input_ids"] = ids
-        columns = [features[name] for name in NAMES]
-        return tuple(column.astype(dtype) for column, dtype in zip(columns, DTYPES, strict=True))
+        return tuple(
+            features[name].astype(dtype) for name, dtype in zip(NAMES, DTYPES, strict=True)
+        )

@@ -77,12 +77,12 @@ def make_shard(
             documents = encode_documents(lines, tokenizer)
     else:
         documents = encode_documents((), tokenizer)
-    is_unknown = documents.ids == tokenizer.vocab["[UNK]"]
+    unknown_id = tokenizer.vocab["[UNK]"]
     counts = collections.Counter(
         documents=len(documents),
         sentences=len(documents.segment_starts) - 1,
         tokens=len(documents.ids),
-        unknown_tokens=int(is_unknown.sum()),
+        unknown_tokens=int((documents.ids == unknown_id).sum()),
         records=0,
     )
     # The caller has removed what is left in the folder, which has thousands of files: a list for
@@ -99,8 +99,7 @@ def make_shard(
             for features, counted in shard_batches(
                 number, documents, _cached_vocabulary(tokenizer), config
             ):
-                records = map(frame, encode_examples(features))
-                compressed.write(b"".join(records))
+                compressed.write(b"".join(map(frame, encode_examples(features))))
                 counts.update(counted)
     return {
         **counts,
@@ -181,8 +180,11 @@ class BatchMaker:
         a_offset = pairs.a_begin[:, None] - 1
         b_offset = pairs.b_begin[:, None] - b_first
         source = position + np.where(is_second, b_offset, a_offset)
-        all_ids = self._ids.take(source, mode="clip")
-        input_ids = np.where(candidates, all_ids, 0).astype(np.int32)
+        input_ids = np.where(
+            candidates,
+            self._ids.take(source, mode="clip"),
+            0,
+        ).astype(np.int32)
         input_ids[:, 0] = vocabulary.cls_id
         rows = np.arange(len(pairs))
         input_ids[rows, b_first[:, 0] - 1] = vocabulary.sep_id
@@ -373,8 +375,13 @@ def _scan(
     while len(first) > FEW_SCANS:
         end = np.searchsorted(starts, starts[first] + target)
         end = np.minimum(end, document_end)
-        run_keys = random_streams.draw(keys, number)
-        runs = _Runs(document, first, end, target, run_keys)
+        runs = _Runs(
+            document,
+            first,
+            end,
+            target,
+            random_streams.draw(keys, number),
+        )
         chunks = _make_chunks(documents, runs, use_next_sentence)
         yield chunks
         number += 1
@@ -395,8 +402,7 @@ def _scan(
         strict=True,
     )
     for scan in scans:
-        rest = _Rest(*scan)
-        for runs in _finish_scan(documents, rest, number, use_next_sentence):
+        for runs in _finish_scan(documents, _Rest(*scan), number, use_next_sentence):
             yield _make_chunks(documents, runs, use_next_sentence)
 
 
@@ -516,14 +522,15 @@ def truncated(chunks: Chunks, documents: Documents, max_num_tokens: int) -> Pair
     half = max_num_tokens - max_num_tokens // 2  # A's tokens if both sides are cut
     a_limit = np.maximum(max_num_tokens - b_length, half)
     a_left = np.where(is_truncated, np.minimum(a_length, a_limit), a_length)
-    b_limit = max_num_tokens - a_left
-    b_left = np.where(is_truncated, np.minimum(b_length, b_limit), b_length)
-    a_cut = random_streams.binomial(keys, _CUT_A, a_length - a_left)
-    b_cut = random_streams.binomial(keys, _CUT_B, b_length - b_left)
+    b_left = np.where(
+        is_truncated,
+        np.minimum(b_length, max_num_tokens - a_left),
+        b_length,
+    )
     return Pairs(
-        a_begin=a_begin + a_cut,
+        a_begin=a_begin + random_streams.binomial(keys, _CUT_A, a_length - a_left),
         a_length=a_left.astype(np.int32),
-        b_begin=b_begin + b_cut,
+        b_begin=b_begin + random_streams.binomial(keys, _CUT_B, b_length - b_left),
         b_length=b_left.astype(np.int32),
         is_random_next=chunks.is_random_next,
         is_truncated=is_truncated,

@@ -81,12 +81,10 @@ def write_features(
     progress = Progress("instances written")
     for features in batches:
         num_written = example_files.num_written
-        num_examples = len(features["input_ids"])
-        num_logged = min(num_examples, _LOGGED_EXAMPLES - num_written)
+        num_logged = min(len(features["input_ids"]), _LOGGED_EXAMPLES - num_written)
         for row in range(num_logged):
             example = {name: values[row].tolist() for name, values in features.items()}
-            is_first = num_written + row == 0
-            _log_example(example, inv_vocab, is_first)
+            _log_example(example, inv_vocab, is_first=num_written + row == 0)
         example_files.write(features)
         progress(example_files.num_written)
     logging.info("Wrote %d total instances", example_files.num_written)
@@ -226,8 +224,7 @@ def record_contents(paths: Sequence[str]) -> list[tuple[str, int, str | None]]:
         manifest_file = _shards_manifest(path)
         if manifest_file not in manifest_digests:
             manifest_digests[manifest_file] = _read_digests(path)
-        digests = manifest_digests[manifest_file]
-        digest = digests.get(os.path.basename(path))
+        digest = manifest_digests[manifest_file].get(os.path.basename(path))
         contents.append((path, size, digest))
     return contents
 
