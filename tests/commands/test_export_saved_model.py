@@ -41,37 +41,44 @@ def c_program(tmp_path_factory) -> pathlib.Path:
 
 def examples_of(features: dict[str, np.ndarray]) -> np.ndarray:
     """A record for each example, with a feature that no signature reads."""
-    flat = {name: values.reshape(len(values), -1) for name, values in features.items()}
-    return np.array(
-        encode_examples(flat | {"unique_ids": np.ones((len(flat["input_ids"]), 1), np.int32)}),
-        object,
-    )
+    num_examples = len(features["input_ids"])
+    flat = {}
+    for name, values in features.items():
+        flat[name] = values.reshape(num_examples, -1)
+    flat["unique_ids"] = np.ones((num_examples, 1), np.int32)
+    return np.array(encode_examples(flat), object)
 
 
 def segments_of(ids: np.ndarray, kind: str) -> np.ndarray:
     """Segment 1 from the token behind the first [SEP] of a pair to its last token."""
     segments = np.zeros_like(ids)
-    for row, of_row in zip(
-        segments.reshape(-1, ids.shape[-1]), ids.reshape(-1, ids.shape[-1]), strict=True
-    ):
-        ends = np.flatnonzero(of_row == toy.VOCABULARY.index("[SEP]"))
-        if len(ends) and kind != "ner":
-            row[ends[0] + 1 :] = of_row[ends[0] + 1 :] != 0
+    if kind == "ner":
+        return segments
+    length = ids.shape[-1]
+    id_rows = ids.reshape(-1, length)
+    segment_rows = segments.reshape(-1, length)
+    for row_ids, row_segments in zip(id_rows, segment_rows, strict=True):
+        ends = np.flatnonzero(row_ids == toy.VOCABULARY.index("[SEP]"))
+        if len(ends):
+            start = ends[0] + 1
+            row_segments[start:] = row_ids[start:] != 0
     return segments
 
 
 def test_every_signature_answers_as_the_scripts_do(made, c_program):
     kind = made.options.task_name
     signatures = signatures_of(made.path)
-    requests, answers = [], []
+    requests = []
+    answers = []
     for size, length in SHAPES:
         features = batch(kind, size, length)
         wanted = expected(made, features)
-        of_ids = features | {"segment_ids": segments_of(features["input_ids"], kind)}
+        ids = features["input_ids"]
+        with_segments = features | {"segment_ids": segments_of(ids, kind)}
         for name, inputs, answer in (
             ("serving_default", features, wanted),
             ("serving_examples", {"examples": examples_of(features)}, wanted),
-            ("serving_ids", {"input_ids": features["input_ids"]}, expected(made, of_ids)),
+            ("serving_ids", {"input_ids": ids}, expected(made, with_segments)),
         ):
             assert_same(call(signatures[name], inputs), answer)
             requests.append((name, inputs))
@@ -90,8 +97,11 @@ def test_every_weight_is_held_once_and_nothing_else(made):
         for name, variable in named_variables(made.model).items()
         if not name.startswith("cls/seq_relationship")
     }
-    key = "model_weights/{}/.ATTRIBUTES/VARIABLE_VALUE"
-    assert stored == {key.format(name.replace("/", ".S")): shape for name, shape in weights.items()}
+    shapes = {}
+    for name, shape in weights.items():
+        escaped_name = name.replace("/", ".S")
+        shapes[f"model_weights/{escaped_name}/.ATTRIBUTES/VARIABLE_VALUE"] = shape
+    assert stored == shapes
     num_bytes = sum(4 * int(np.prod(shape)) for shape in weights.values())
     (data,) = (made.path / "variables").glob("*.data*")
     assert num_bytes <= data.stat().st_size < num_bytes + 8192
@@ -182,7 +192,8 @@ def test_masked_words_are_those_of_the_pretraining_model(tmp_path_factory, c_pro
     signature = signatures_of(made.path)["serving_masked"]
     inputs = features | {"masked_lm_positions": positions}
     found = call(signature, inputs)
-    probabilities = np.exp(np.asarray(made.model(inputs).masked_lm_log_probs)).reshape(3, 2, -1)
+    log_probabilities = np.asarray(made.model(inputs).masked_lm_log_probs)
+    probabilities = np.exp(log_probabilities).reshape(3, 2, -1)
     order = np.argsort(-probabilities, axis=-1)[..., :10]
     np.testing.assert_array_equal(found["top_k_ids"], order)
     wanted = np.take_along_axis(probabilities, order, axis=-1)
@@ -377,22 +388,21 @@ def test_an_export_in_bfloat16_answers_nearly_the_same(tmp_path_factory, c_progr
             wanted,
             err_msg=name,
         )
-    short, long = (
-        next((one.path / "variables").glob("*.data*")).stat().st_size for one in (made, whole)
-    )
-    assert long - short == 2 * num_rounded
+    (data,) = (made.path / "variables").glob("*.data*")
+    (whole_data,) = (whole.path / "variables").glob("*.data*")
+    assert whole_data.stat().st_size - data.stat().st_size == 2 * num_rounded
 
     features = batch(kind, 7, 24)
-    signature, exact = (signatures_of(one.path)["serving_default"] for one in (made, whole))
+    signature = signatures_of(made.path)["serving_default"]
+    exact = signatures_of(whole.path)["serving_default"]
     assert signature.structured_outputs == exact.structured_outputs
-    found, wanted = call(signature, features), call(exact, features)
-    floats = [name for name, values in wanted.items() if values.dtype == np.float32]
-    errors = {
-        name: np.abs(found[name] - wanted[name]).max() / np.abs(wanted[name]).max()
-        for name in floats
-    }
-    assert max(errors.values()) < 3e-2
-    assert max(errors.values()) > 1e-4
+    found = call(signature, features)
+    errors = []
+    for name, values in call(exact, features).items():
+        if values.dtype == np.float32:
+            largest_difference = np.abs(found[name] - values).max()
+            errors.append(largest_difference / np.abs(values).max())
+    assert 1e-4 < max(errors) < 3e-2
     (by_c,) = c_runner.run(
         c_program,
         made.path,

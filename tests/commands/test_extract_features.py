@@ -291,15 +291,15 @@ def test_bfloat16_gives_nearly_the_vectors_of_float32(options, plain_run, tmp_pa
         extract_features.run(dataclasses.replace(options, output_file=output_file, dtype=dtype))
         return np.array(numbers_of(output_file))
 
-    in_float32 = np.array(numbers_of(plain_run))
+    float32_vectors = np.array(numbers_of(plain_run))
     with caplog.at_level(logging.INFO, logger="absl"):
-        in_bfloat16 = vectors_of("bfloat16")
-        automatic = vectors_of("auto")
-    squares = np.square(in_bfloat16 - in_float32)
+        bfloat16_vectors = vectors_of("bfloat16")
+        auto_vectors = vectors_of("auto")
+    squares = np.square(bfloat16_vectors - float32_vectors)
     difference = np.sqrt(np.mean(squares))
-    assert 1e-4 < difference / in_float32.std() < 3e-2
-    is_float32 = np.array_equal(automatic, in_float32)
-    is_bfloat16 = np.array_equal(automatic, in_bfloat16)
+    assert 1e-4 < difference / float32_vectors.std() < 3e-2
+    is_float32 = np.array_equal(auto_vectors, float32_vectors)
+    is_bfloat16 = np.array_equal(auto_vectors, bfloat16_vectors)
     assert is_float32 or is_bfloat16
     assert "--dtype=auto: " in caplog.text
 

@@ -41,12 +41,14 @@ def write_task(folder):
 
     def line(label):
         words = list(draws.choice(fillers, draws.integers(2, 12)))
-        words.insert(draws.integers(len(words) + 1), {"animal": "cat", "vehicle": "train"}[label])
+        place = draws.integers(len(words) + 1)
+        words.insert(place, "cat" if label == "animal" else "train")
         return f"{' '.join(words)}\t{label}\n"
 
     for name, count in (("train", 256), ("dev", 64), ("test", 40)):
         labels = draws.choice(["animal", "vehicle"], count)
-        (folder / f"{name}.tsv").write_text("text\tkind\n" + "".join(map(line, labels)))
+        lines = [line(label) for label in labels]
+        (folder / f"{name}.tsv").write_text("".join(["text\tkind\n", *lines]))
 
 
 def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(base, tmp_path):

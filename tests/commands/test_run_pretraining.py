@@ -275,7 +275,7 @@ def test_the_same_seed_gives_the_same_run(base, tmp_path, monkeypatch):
 
 
 def initial_word_embeddings(seed: int) -> np.ndarray:
-    """Those of a new model after a seed."""
+    """The word embeddings of a new model that is initialised with a seed."""
     seed_initial_weights(seed)
     model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG))
     return np.asarray(model.bert.embedding_table)

@@ -193,9 +193,9 @@ def test_a_run_in_16_bits_resumes_with_the_same_bits(base, tmp_path, dtype, monk
         assert [row["loss_scale"] / 2**15 for row in log] == [1, 1, 2, 2, 2, 4, 4, 4, 8, 8]
         assert {row["skipped_updates"] for row in log} == {0}
     # In float32 with the same dropout masks.
-    in_float32 = tmp_path / "float32"
-    run(base, in_float32, num_accumulation_steps=2)
-    expected_losses = list(scalars(in_float32, "loss").values())
+    float32_dir = tmp_path / "float32"
+    run(base, float32_dir, num_accumulation_steps=2)
+    expected_losses = list(scalars(float32_dir, "loss").values())
     losses = list(scalars(whole, "loss").values())
     tolerance = 2e-4 if dtype == "bfloat16" else 2e-5
     np.testing.assert_allclose(losses, expected_losses, rtol=tolerance)

@@ -1,6 +1,7 @@
 """Checkpoints of hostile runs: good ones of every task, and the faults that are put into them."""
 
 import pathlib
+import shutil
 from collections.abc import Callable
 
 import numpy as np
@@ -23,9 +24,11 @@ def tensors_of(folder: pathlib.Path) -> Tensors:
 
 def with_head(tensors: Tensors, num_outputs: int, scope: str = "") -> Tensors:
     """Adds the linear head of a task."""
+    weights = np.full((num_outputs, HIDDEN), 0.01, np.float32)
+    bias = np.zeros(num_outputs, np.float32)
     return tensors | {
-        f"{scope}output_weights": np.full((num_outputs, HIDDEN), 0.01, np.float32),
-        f"{scope}output_bias": np.zeros(num_outputs, np.float32),
+        f"{scope}output_weights": weights,
+        f"{scope}output_bias": bias,
     }
 
 
@@ -42,24 +45,31 @@ def with_value(value: float, name: str = KERNEL) -> Callable[[Tensors], Tensors]
 
 def without(part: str) -> Callable[[Tensors], Tensors]:
     """Returns a function that drops the weights whose names contain a text."""
-    return lambda tensors: {name: value for name, value in tensors.items() if part not in name}
+
+    def changed(tensors: Tensors) -> Tensors:
+        return {name: value for name, value in tensors.items() if part not in name}
+
+    return changed
 
 
-def write_output_dir(folder: pathlib.Path, tensors: Tensors, steps: tuple[int, ...] = (4,)):
+def write_output_dir(
+    folder: pathlib.Path,
+    tensors: Tensors,
+    steps: tuple[int, ...] = (4,),
+):
     """Writes what a training run leaves: checkpoints with slots, their list, and the
     configuration.
     """
     out = folder / "out"
     trained = dict(tensors)
     for name, value in tensors.items():
-        trained |= {f"{name}/{slot}": np.zeros_like(value) for slot in names.SLOTS}
+        for slot in names.SLOTS:
+            trained[f"{name}/{slot}"] = np.zeros_like(value)
+    file_names = []
     for step in steps:
-        tf1.write(
-            str(out / f"model.ckpt-{step}"),
-            trained | {"global_step": np.int64(step)},
-        )
-    checkpoint_folder.write_state(
-        str(out),
-        [f"model.ckpt-{step}" for step in steps],
-    )
-    (out / "bert_config.json").write_bytes((folder / "bert_config.json").read_bytes())
+        name = f"model.ckpt-{step}"
+        trained["global_step"] = np.int64(step)
+        tf1.write(str(out / name), trained)
+        file_names.append(name)
+    checkpoint_folder.write_state(str(out), file_names)
+    shutil.copyfile(folder / "bert_config.json", out / "bert_config.json")

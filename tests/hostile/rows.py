@@ -47,7 +47,11 @@ class Row(NamedTuple):
 
 
 def row(
-    name: str, make: Callable, *says: str, warns: tuple[str, ...] = (), leaves: tuple[str, ...] = ()
+    name: str,
+    make: Callable,
+    *says: str,
+    warns: tuple[str, ...] = (),
+    leaves: tuple[str, ...] = (),
 ):
     """Makes a row; what the sentence says comes last, because there is most of it."""
     return Row(name, make, says, warns, leaves)
@@ -55,12 +59,9 @@ def row(
 
 def table(rows: list[Row]):
     """Parametrizes a test with the rows of a table, whose names must differ."""
-    assert len({row.name for row in rows}) == len(rows)
-    return pytest.mark.parametrize(
-        "row",
-        rows,
-        ids=lambda row: row.name,
-    )
+    names = [row.name for row in rows]
+    assert len(set(names)) == len(names)
+    return pytest.mark.parametrize("row", rows, ids=names)
 
 
 def check(row: Row, folder: pathlib.Path):
@@ -70,10 +71,9 @@ def check(row: Row, folder: pathlib.Path):
     ended = end_of(*command)
     after = contents(folder)
 
+    log_end = ended.log[-2000:]
     if row.says:
-        assert ended.status == 1, (
-            f"ended with {ended.status}: {ended.sentence or ended.log[-2000:]}"
-        )
+        assert ended.status == 1, f"ended with {ended.status}: {ended.sentence or log_end}"
         assert "\n" not in ended.sentence.strip()
         assert "Traceback" not in ended.sentence
     else:
@@ -81,16 +81,18 @@ def check(row: Row, folder: pathlib.Path):
     for part in row.says:
         assert part in ended.sentence, ended.sentence
     for part in row.warns:
-        assert part in ended.log, ended.log[-2000:]
+        assert part in ended.log, log_end
     added = [name for name in after if name not in before]
-    changed = [name for name in before if after.get(name) != before[name]]
-    leaves = [*row.leaves, *(f".{records}.manifest.json" for records in row.leaves)]
-    surplus = [
-        name
-        for name in [*added, *(f"~{name}" for name in changed)]
-        if not any(fnmatch.fnmatch(name, glob) for glob in leaves)
-    ]
+    changed = [f"~{name}" for name in before if after.get(name) != before[name]]
+    surplus = [name for name in [*added, *changed] if not may_leave(row, name)]
     assert surplus == [], surplus
+
+
+def may_leave(row: Row, name: str) -> bool:
+    """Returns whether the run of a row may add a file or, with "~" before its name, change it."""
+    manifests = [f".{records}.manifest.json" for records in row.leaves]
+    globs = [*row.leaves, *manifests]
+    return any(fnmatch.fnmatch(name, glob) for glob in globs)
 
 
 def contents(folder: pathlib.Path) -> dict[str, str]:
@@ -117,7 +119,8 @@ def write_good_files(folder: pathlib.Path):
     for name, family in FAMILIES.items():
         (folder / name).mkdir()
         for seed, set_name in enumerate(("train", "dev", "test")):
-            family.write(folder / name / set_name, 4, Texts(seed))
+            path = folder / name / set_name
+            family.write(path, 4, Texts(seed))
 
 
 def model_flags(folder: pathlib.Path, **flags) -> list[str]:
@@ -134,6 +137,5 @@ def model_flags(folder: pathlib.Path, **flags) -> list[str]:
 def edit_json(path: pathlib.Path, **changes):
     """Changes fields of a JSON file; None removes a field."""
     content = json.loads(path.read_text()) | changes
-    path.write_text(
-        json.dumps({name: value for name, value in content.items() if value is not None})
-    )
+    kept = {name: value for name, value in content.items() if value is not None}
+    path.write_text(json.dumps(kept))

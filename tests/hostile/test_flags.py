@@ -38,7 +38,8 @@ def test_no_number_flag_is_without_a_bound():
         flags_class = catalog.options_class(command)
         kinds = typing.get_type_hints(flags_class)
         for field in flag_fields(flags_class):
-            if {int, float} & {kinds[field.name], *typing.get_args(kinds[field.name])}:
+            kind = kinds[field.name]
+            if {int, float} & {kind, *typing.get_args(kind)}:
                 holds, _ = field.metadata["check"]
                 assert not holds(math.nan)
                 assert not holds(2.0**70) or field.name == "null_score_diff_threshold"

@@ -95,7 +95,8 @@ def test_lines_of_a_history_that_are_none_are_passed_over(tmp_path):
     lines = [
         json.dumps({"type": "evaluation"} | row if isinstance(row, dict) else row) for row in rows
     ]
-    (tmp_path / "run.jsonl").write_text("\n".join([*lines, lines[0][:-4]]))
+    cut_line = lines[0][:-4]
+    (tmp_path / "run.jsonl").write_text("\n".join([*lines, cut_line]))
     found = PeriodicEvaluation(
         output_dir=str(tmp_path),
         run_dir=str(tmp_path),
@@ -202,8 +203,11 @@ def written(name: str, path: str, content: bytes | str | None, says: str) -> Dam
     return Damage(name, make, says)
 
 
-RECORD, LABELS, VOCAB = "assets.extra/export.json", "assets.extra/labels.txt", "assets/vocab.txt"
-MORE_PIECES = "".join(f"{piece}\n" for piece in [*toy.VOCABULARY, *(f"p{n}" for n in range(30))])
+RECORD = "assets.extra/export.json"
+LABELS = "assets.extra/labels.txt"
+VOCAB = "assets/vocab.txt"
+NEW_PIECES = [f"p{number}" for number in range(30)]
+MORE_PIECES = "".join(f"{piece}\n" for piece in [*toy.VOCABULARY, *NEW_PIECES])
 EXPORTS = [
     written("record: a list", RECORD, "[]", "export.json: is not an object"),
     record("record: an unknown family", "there is no module 'nonsense'", family="nonsense:Task"),
@@ -300,7 +304,8 @@ def test_a_request_that_the_model_refuses_is_reported_in_its_place(version, tmp_
 
     monkeypatch.setattr("official_bert.serving.model.tf.constant", constant)
     found = answers(version, tmp_path)
-    assert [one["label"] for one in found[:3]] == [one["label"] for one in wanted[:3]]
+    for answer, expected in zip(found[:3], wanted[:3], strict=True):
+        assert answer["label"] == expected["label"]
     assert "cannot answer (no memory left)" in found[3]["error"]
 
 

@@ -71,7 +71,8 @@ OF_VECTORS = (
     "--num_train_epochs=6",
     "--random_seed=7",
 )
-PAIRS = "anchor\tpositive\n" + "".join(f"the cat {n}\tthe train {n} left\n" for n in range(50))
+PAIR_LINES = [f"the cat {number}\tthe train {number} left\n" for number in range(50)]
+PAIRS = "".join(["anchor\tpositive\n", *PAIR_LINES])
 OF_CORPUS = ("--max_seq_length=32", "--dupe_factor=2")
 
 
@@ -85,9 +86,11 @@ def _of_folder(out: pathlib.Path) -> dict:
         if path.is_dir() or "tfevents" in name:
             continue
         if name == "run.jsonl":
-            found[name] = json.dumps(run_log.read(str(out), run_log.EVALUATION)).encode()
+            evaluations = run_log.read(str(out), run_log.EVALUATION)
+            found[name] = json.dumps(evaluations).encode()
         elif name.endswith(".index"):
-            found |= {f"{name}: {key}": value for key, value in _tensors(path).items()}
+            for key, value in _tensors(path).items():
+                found[f"{name}: {key}"] = value
         else:
             found[name] = b"" if ".data-" in name else path.read_bytes()
     return found
@@ -105,10 +108,12 @@ def _tensors(index: pathlib.Path) -> dict[str, np.ndarray]:
 def _of_export(out: pathlib.Path) -> dict:
     """The files of the newest version, and its weights; there is nothing but versions."""
     newest = max(out.iterdir(), key=lambda path: int(path.name))
-    names = {str(path.relative_to(newest)): b"" for path in newest.rglob("*") if path.is_file()}
-    weights = _tensors(newest / "variables" / "variables.index")
-    del weights["_CHECKPOINTABLE_OBJECT_GRAPH"]
-    return names | weights
+    found = _tensors(newest / "variables" / "variables.index")
+    del found["_CHECKPOINTABLE_OBJECT_GRAPH"]
+    for path in newest.rglob("*"):
+        if path.is_file():
+            found[str(path.relative_to(newest))] = b""
+    return found
 
 
 JOBS = {
@@ -149,12 +154,15 @@ def test_a_killed_job_ends_as_one_that_was_not(name, kind, folder):
     """It is killed at points of its start-up, its run, its saves or its renames, and given
     again.
     """
-    job, out = JOBS[name], folder / "out"
+    job = JOBS[name]
+    out = folder / "out"
     out.mkdir()
-    whole, expected = finished(folder, job), job.results(out)
+    whole = finished(folder, job)
+    expected = job.results(out)
     assert expected
     count = whole.counts[kind]
-    num_kills = min(count, KILLS_OF_A_KIND * (4 if kind == RENAME else 1))
+    max_kills = 4 * KILLS_OF_A_KIND if kind == RENAME else KILLS_OF_A_KIND
+    num_kills = min(count, max_kills)
     assert num_kills, f"{name} has no {kind} to be killed at"
     print(
         f"{name}: {num_kills} kills at {count} events of {kind}",

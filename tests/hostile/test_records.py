@@ -74,7 +74,9 @@ FILES = [
         "input_mask has 1 values where 8",
     ),
     File(
-        "an id of 2^62", GOOD + frame(record(input_ids=[1 << 62] * 8)), f"input_ids holds {1 << 62}"
+        "an id of 2^62",
+        GOOD + frame(record(input_ids=[1 << 62] * 8)),
+        f"input_ids holds {1 << 62}",
     ),
     File(
         "an id below 0",

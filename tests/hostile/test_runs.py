@@ -323,13 +323,17 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
     ended = end_of(*pretraining(folder, "--do_train", "--keep_checkpoint_max=2"))
     assert ended.status == 0, ended.sentence
     found = sorted(path.name for path in out.iterdir() if "tfevents" not in path.name)
-    data = "data-00000-of-00001"
     assert found == [
         "bert_config.json",
         "checkpoint",
-        f"input.ckpt-6-0.{data}",
+        "input.ckpt-6-0.data-00000-of-00001",
         "input.ckpt-6-0.index",
-        *(f"model.ckpt-{step}.{end}" for step in (3, 4, 6) for end in (data, "index")),
+        "model.ckpt-3.data-00000-of-00001",
+        "model.ckpt-3.index",
+        "model.ckpt-4.data-00000-of-00001",
+        "model.ckpt-4.index",
+        "model.ckpt-6.data-00000-of-00001",
+        "model.ckpt-6.index",
         "notes.tmp-1",
         "run.jsonl",
         "task.json",

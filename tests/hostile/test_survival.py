@@ -17,7 +17,7 @@ from tests import training_state
 from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, write_records
 from tests.hostile.commands import classifier, pretraining
 from tests.scripts import end_of
-from tests.shared import in_test_long, largest_file
+from tests.shared import largest_file
 
 SAVING = ("--save_checkpoints_steps=2", "--keep_checkpoint_max=0")
 TRAINING = ("--do_train", *SAVING, "--log_every_steps=1", "--learning_rate=1e-3")
@@ -49,9 +49,15 @@ def run(trained):
 
 
 def damage(path: pathlib.Path, how: str):
+    """Damages a file: "flipped" (one of its bits), "half", "empty" or "missing"."""
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0x10
-    path.write_bytes(content[: {"half": len(content) // 2, "empty": 0}.get(how)])
+    middle = len(content) // 2
+    content[middle] ^= 0x10
+    if how == "half":
+        content = content[:middle]
+    elif how == "empty":
+        content = b""
+    path.write_bytes(content)
     if how == "missing":
         path.unlink()
 
@@ -67,22 +73,29 @@ def go_back_to_step_4(out: pathlib.Path):
 
 def digests(out: pathlib.Path) -> dict[str, str]:
     """The digests of the files of all checkpoints and of their list."""
-    paths = [*out.glob("*.ckpt-*"), out / "checkpoint"]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(paths)}
+    digest_by_name = {}
+    for path in (*out.glob("*.ckpt-*"), out / "checkpoint"):
+        digest_by_name[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return digest_by_name
+
+
+def logged_losses(out: pathlib.Path) -> list[tuple[int, float]]:
+    """The step and the loss of each progress line."""
+    return [(row["step"], row["loss"]) for row in run_log.read(str(out), run_log.TRAIN)]
 
 
 def assert_ends_as_expected(folder: pathlib.Path):
     """The same checkpoints with the same bits, the same list and lines of the log as in
     `expected`.
     """
-    out, expected = folder / "out", folder / "expected"
+    out = folder / "out"
+    expected = folder / "expected"
     for step in STEPS:
-        found, whole = (checkpoint_values(each / f"model.ckpt-{step}") for each in (out, expected))
-        training_state.assert_equal(found, whole)
+        name = f"model.ckpt-{step}"
+        values = checkpoint_values(out / name)
+        training_state.assert_equal(values, checkpoint_values(expected / name))
     assert (out / "checkpoint").read_text() == (expected / "checkpoint").read_text()
-    logs = [run_log.read(str(each), run_log.TRAIN) for each in (out, expected)]
-    found, whole = ([(row["step"], row["loss"]) for row in log] for log in logs)
-    assert found == whole
+    assert logged_losses(out) == logged_losses(expected)
 
 
 def assert_ends_at_step_6(folder: pathlib.Path):
@@ -90,9 +103,13 @@ def assert_ends_at_step_6(folder: pathlib.Path):
     ended = end_of(*pretraining(folder, *TRAINING))
     assert ended.status == 0, ended.sentence
     assert_ends_as_expected(folder)
-    files, features = [str(folder / "records.tfrecord")], pretraining_features(SEQ, PREDICTIONS)
     training_state.assert_input_is_at(
-        folder / "out" / "input.ckpt-6-0", files, features, 8, seed=7, num_read=6
+        folder / "out" / "input.ckpt-6-0",
+        [str(folder / "records.tfrecord")],
+        pretraining_features(SEQ, PREDICTIONS),
+        batch_size=8,
+        seed=7,
+        num_read=6,
     )
     return ended
 
@@ -100,13 +117,41 @@ def assert_ends_at_step_6(folder: pathlib.Path):
 @pytest.mark.parametrize(
     ("names", "how", "step"),
     [
-        # Nothing of both is used.
-        ([f"model.ckpt-6.{DATA}", f"input.ckpt-4-0.{DATA}"], "flipped", 2),
-        *in_test_long(
-            (["model.ckpt-6.index"], "half", 4),  # so is a fine-tuning's below
-            ([f"model.ckpt-6.{DATA}"], "missing", 4),
-            ([f"input.ckpt-6-0.{DATA}"], "empty", 4),
-            (["input.ckpt-6-0.index"], "flipped", 4),
+        # Nothing of either checkpoint is used.
+        pytest.param(
+            [f"model.ckpt-6.{DATA}", f"input.ckpt-4-0.{DATA}"],
+            "flipped",
+            2,
+            id="weights of one and input of the other",
+        ),
+        # The same happens to a fine-tuning's checkpoint below.
+        pytest.param(
+            ["model.ckpt-6.index"],
+            "half",
+            4,
+            id="half of the index",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            [f"model.ckpt-6.{DATA}"],
+            "missing",
+            4,
+            id="no weights",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            [f"input.ckpt-6-0.{DATA}"],
+            "empty",
+            4,
+            id="empty state of the input",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            ["input.ckpt-6-0.index"],
+            "flipped",
+            4,
+            id="index of the input",
+            marks=pytest.mark.long,
         ),
     ],
 )
@@ -115,27 +160,25 @@ def test_training_goes_on_from_the_checkpoint_before_a_corrupt_one(run, names, h
         damage(run / "out" / name, how)
     ended = assert_ends_at_step_6(run)
     warnings = [line for line in ended.log.splitlines() if "is corrupt" in line]
-    assert [line.partition(" is corrupt (")[0] for line in warnings] == [
-        f"{run}/out/{name}" for name in names
-    ]
-    for line in warnings:
-        assert line.endswith(
-            f"): training goes on from step {step}, that of the older {run}/out/model.ckpt-{step}"
-        )
+    end = f"): training goes on from step {step}, that of the older {run}/out/model.ckpt-{step}"
+    for name, line in zip(names, warnings, strict=True):
+        assert line.startswith(f"{run}/out/{name} is corrupt (")
+        assert line.endswith(end)
 
 
 @pytest.mark.parametrize(
-    ("flags", "corrupt", "how"), [(["--do_eval"], [6], "empty"), (TRAINING, STEPS, "flipped")]
+    ("flags", "corrupt", "how"),
+    [
+        pytest.param(["--do_eval"], [6], "empty", id="evaluation"),
+        pytest.param(TRAINING, STEPS, "flipped", id="training"),
+    ],
 )
 def test_where_no_older_checkpoint_is_taken_the_run_ends_and_changes_nothing(
     run, flags, corrupt, how
 ):
     """What does not train takes none, and a training finds none that is whole."""
     for step in corrupt:
-        damage(
-            run / "out" / f"model.ckpt-{step}.{DATA}",
-            how,
-        )
+        damage(run / "out" / f"model.ckpt-{step}.{DATA}", how)
     before = digests(run / "out")
     ended = end_of(*pretraining(run, *flags))
     assert ended.status == 1
@@ -156,7 +199,8 @@ def test_evaluations_of_lost_steps_are_made_again(folder):
         "--random_seed=3",
         "--labels=a,b,c",
     )
-    out, expected = folder / "out", folder / "expected"
+    out = folder / "out"
+    expected = folder / "expected"
     ended = end_of(*flags)
     assert ended.status == 0, ended.sentence
     shutil.copytree(out, expected)
@@ -167,11 +211,10 @@ def test_evaluations_of_lost_steps_are_made_again(folder):
     assert line.startswith(f"{out}/model.ckpt-6.index is corrupt (")
     assert line.endswith(f"): training goes on from step 4, that of the older {out}/model.ckpt-4")
     assert_ends_as_expected(folder)
-    histories = [run_log.read(str(each), run_log.EVALUATION) for each in (out, expected)]
-    assert histories[0] == histories[1]
-    assert (out / "best" / "checkpoint").read_text() == (
-        expected / "best" / "checkpoint"
-    ).read_text()
+    history = run_log.read(str(out), run_log.EVALUATION)
+    assert history == run_log.read(str(expected), run_log.EVALUATION)
+    best_list = (out / "best" / "checkpoint").read_text()
+    assert best_list == (expected / "best" / "checkpoint").read_text()
 
 
 def test_a_loss_that_is_not_a_number_says_where_to_go_on(run):
@@ -180,11 +223,14 @@ def test_a_loss_that_is_not_a_number_says_where_to_go_on(run):
     """
     out = run / "out"
     go_back_to_step_4(out)
-    before, flags = (
-        digests(out),
-        ("--learning_rate=2e9", "--save_checkpoints_steps=100", "--num_train_steps=10"),
-    )
-    ended = end_of(*pretraining(run, *TRAINING, *flags))
+    before = digests(out)
+    flags = [
+        *TRAINING,
+        "--learning_rate=2e9",
+        "--save_checkpoints_steps=100",
+        "--num_train_steps=10",
+    ]
+    ended = end_of(*pretraining(run, *flags))
     assert ended.status == 1
     assert "the loss is nan between steps 6 and 7" in ended.sentence
     assert (
@@ -203,13 +249,14 @@ def test_a_loss_that_is_not_a_number_says_where_to_go_on(run):
 
 def test_a_full_disk_keeps_the_checkpoint_before(run, monkeypatch):
     """No file may grow beyond 16 kB while step 6 is saved; afterwards there is room again."""
-    real, out = CheckpointManager.save, run / "out"
+    real_save = CheckpointManager.save
+    out = run / "out"
     go_back_to_step_4(out)
     before = digests(out)
 
     def save(manager, *arguments):
         with largest_file(16 << 10):
-            real(manager, *arguments)
+            real_save(manager, *arguments)
             manager.wait()
 
     with monkeypatch.context() as patch:
@@ -218,11 +265,9 @@ def test_a_full_disk_keeps_the_checkpoint_before(run, monkeypatch):
     assert ended.status == 1
     for part in (f"{out}/", "ckpt-6", "cannot be written (", "make room"):
         assert part in ended.sentence
-    assert {
-        name: digest
-        for name, digest in digests(out).items()
-        if not name.startswith("input.ckpt-6-")
-    } == before
+    after = digests(out)
+    new_names = {name for name in after if name.startswith("input.ckpt-6-")}
+    assert {name: after[name] for name in after.keys() - new_names} == before
     assert_ends_at_step_6(run)
 
 

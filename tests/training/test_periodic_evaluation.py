@@ -13,7 +13,8 @@ from tests.commands.pretraining_run import scalars
 class Recorder:
     """Stands for the checkpoints of the best weights."""
 
-    output_dir, latest = "best", "model.ckpt-10"
+    output_dir = "best"
+    latest = "model.ckpt-10"
 
     def __init__(self):
         self.steps = []
@@ -29,7 +30,8 @@ def evaluate_all(folder, values, patience=None, first_step=0):
     """Evaluates every 10 updates; the steps whose weights were kept, and where training would
     stop.
     """
-    best, upcoming = Recorder(), iter(values)
+    best = Recorder()
+    upcoming = iter(values)
     evaluation = PeriodicEvaluation(
         output_dir=str(folder),
         run_dir=str(folder),
@@ -40,7 +42,8 @@ def evaluate_all(folder, values, patience=None, first_step=0):
         best=best,
         first_step=first_step,
     )
-    for step in range(first_step + 10, first_step + 10 * len(values) + 1, 10):
+    for number in range(1, len(values) + 1):
+        step = first_step + 10 * number
         if evaluation(step, {}):
             return best.steps, step
     return best.steps, None
@@ -58,10 +61,12 @@ def test_the_first_of_the_best_is_kept_and_nan_is_the_worst(tmp_path, caplog):
 
 
 def test_nothing_is_kept_before_the_checkpoint_of_the_step_is_complete(tmp_path):
-    log, best = [], Recorder()
+    log = []
+    best = Recorder()
 
     def finish_saving():
-        log.append((best.steps[:], run_log.read(str(tmp_path), run_log.EVALUATION)))
+        evaluations = run_log.read(str(tmp_path), run_log.EVALUATION)
+        log.append((best.steps[:], evaluations))
 
     def measure():
         return log.append("measured") or {"f1": 0.5}
@@ -84,10 +89,10 @@ def test_nothing_is_kept_before_the_checkpoint_of_the_step_is_complete(tmp_path)
 @pytest.mark.parametrize(
     ("values", "patience", "stop"),
     [
-        ([1, 2, 2, 2], 2, 40),
-        ([1, 2, 2, 3, 2], 2, None),
-        ([1, 0], 1, 20),
-        ([math.nan, math.nan, math.nan], 2, 30),
+        pytest.param([1, 2, 2, 2], 2, 40, id="equal values"),
+        pytest.param([1, 2, 2, 3, 2], 2, None, id="a better one in time"),
+        pytest.param([1, 0], 1, 20, id="a worse value"),
+        pytest.param([math.nan] * 3, 2, 30, id="never a number"),
     ],
 )
 def test_training_stops_after_some_evaluations_without_a_better_one(
@@ -115,14 +120,16 @@ def test_best_weights_that_are_gone_are_missed(tmp_path, monkeypatch):
     monkeypatch.setattr(Recorder, "latest", None)
     with pytest.raises(InputError, match=r"^best: the best checkpoint of .*run\.jsonl is gone"):
         evaluate_all(tmp_path, [2], first_step=20)
-    assert evaluate_all(tmp_path, [2])[0] == [10]  # another run begins in the folder
+    # Another run begins in the folder.
+    assert evaluate_all(tmp_path, [2])[0] == [10]
 
 
 def test_a_lost_line_does_not_let_a_worse_model_replace_the_best(tmp_path):
     evaluate_all(tmp_path, [3, 1])
     path = tmp_path / run_log.FILE
-    lost, *others = path.read_text().splitlines(keepends=True)
-    path.write_text("".join([lost[:-4] + "\n", *others]))
+    lost_line, *other_lines = path.read_text().splitlines(keepends=True)
+    cut_line = lost_line[:-4] + "\n"
+    path.write_text("".join([cut_line, *other_lines]))
     with pytest.raises(
         InputError,
         match=r"run\.jsonl: lacks the evaluation of step 10, to which the best",

@@ -60,7 +60,9 @@ def test_the_recordings_within_the_precision_of_16_bits(golden, dtype, outputs, 
         "masked_lm_log_probs": found.masked_lm_log_probs,
         "next_sentence_log_probs": found.next_sentence_log_probs,
     }
-    differences = [relative_size(actual[name] - recorded[name], recorded[name]) for name in actual]
+    differences = []
+    for name, values in actual.items():
+        differences.append(relative_size(values - recorded[name], recorded[name]))
     loss_difference = losses_of(model, batch).total - recorded["total_loss"]
     assert abs(float(loss_difference)) < losses
     assert outputs / 10 < max(differences) < outputs
@@ -98,15 +100,20 @@ def types_of(model, kinds) -> set[tuple[str, str]]:
     """(kind of operation, type of its result) of the operations of these kinds in a forward and
     a backward pass.
     """
-    batch = {name: tf.constant(values) for name, values in load_batch(GELU, "usual").items()}
+    features = load_batch(GELU, "usual")
+    batch = {name: tf.constant(values) for name, values in features.items()}
     objective = PretrainingObjective(model, batch_size=len(batch["input_ids"]))
 
     def compute_loss() -> tf.Tensor:
         loss, _ = objective.loss(batch, objective.totals(batch), None)
         return loss
 
-    operations = gradient_graph(model, compute_loss).get_operations()
-    return {(op.type, op.outputs[0].dtype.name) for op in operations if op.type in kinds}
+    types = set()
+    for operation in gradient_graph(model, compute_loss).get_operations():
+        if operation.type in kinds:
+            result = operation.outputs[0]
+            types.add((operation.type, result.dtype.name))
+    return types
 
 
 def test_products_are_in_16_bits_and_softmax_and_weights_in_float32():
@@ -181,12 +188,9 @@ def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(
         predictions.append(np.zeros(0) if numbers is None else numbers)
     for number in (1, 2):
         assert losses[number] == pytest.approx(losses[0], rel=0.1)
-        assert losses[number] != losses[0] or family in ("squad", "embedding")
-        np.testing.assert_allclose(
-            predictions[number],
-            predictions[0],
-            atol=0.15,
-        )
+        if family not in ("squad", "embedding"):
+            assert losses[number] != losses[0]
+        np.testing.assert_allclose(predictions[number], predictions[0], atol=0.15)
 
 
 def test_a_tpu_is_told_to_take_bfloat16(monkeypatch):
@@ -226,7 +230,8 @@ class PoisonedObjective(PretrainingObjective):
 
     def loss(self, features, totals, dropout_seed):
         loss, sums = super().loss(features, totals, dropout_seed)
-        is_poisoned = tf.reduce_any(features["input_ids"][:, 0] == 1)
+        first_ids = features["input_ids"][:, 0]
+        is_poisoned = tf.reduce_any(first_ids == 1)
         return loss * tf.where(is_poisoned, np.inf, 1.0), sums
 
 
@@ -277,7 +282,8 @@ class Training:
 def batch(seed: int, poisoned_row: int | None) -> dict[str, tf.Tensor]:
     """[1, 8, ...] of every feature."""
     draws = np.random.default_rng(seed)
-    ids = draws.integers(5, len(toy.VOCABULARY), (1, 8, 16))
+    vocab_size = len(toy.VOCABULARY)
+    ids = draws.integers(5, vocab_size, (1, 8, 16))
     if poisoned_row is not None:
         ids[0, poisoned_row, 0] = 1
     features = {
@@ -285,7 +291,7 @@ def batch(seed: int, poisoned_row: int | None) -> dict[str, tf.Tensor]:
         "input_mask": np.ones_like(ids),
         "segment_ids": np.zeros_like(ids),
         "masked_lm_positions": draws.integers(1, 16, (1, 8, 3)),
-        "masked_lm_ids": draws.integers(5, len(toy.VOCABULARY), (1, 8, 3)),
+        "masked_lm_ids": draws.integers(5, vocab_size, (1, 8, 3)),
         "next_sentence_labels": draws.integers(0, 2, (1, 8, 1)),
     }
     tensors = {name: tf.constant(values, tf.int32) for name, values in features.items()}
@@ -365,7 +371,9 @@ def device(monkeypatch):
             "list_physical_devices",
             lambda kind: list(range(len(capabilities))),
         )
-        details = [{} if one is None else {"compute_capability": one} for one in capabilities]
+        details = []
+        for one in capabilities:
+            details.append({} if one is None else {"compute_capability": one})
         monkeypatch.setattr(
             tf.config.experimental,
             "get_device_details",

@@ -62,7 +62,9 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
         warmup_proportion=0.0,
         save_checkpoints_steps=1,
     )
-    before, first, second = (checkpoint_values(output_dir / f"model.ckpt-{k}") for k in range(3))
+    before = checkpoint_values(output_dir / "model.ckpt-0")
+    first = checkpoint_values(output_dir / "model.ckpt-1")
+    second = checkpoint_values(output_dir / "model.ckpt-2")
     weights = {name for name in before if "adam" not in name}
     trained = {name for name in weights if f"{name}/adam_m" in before}
     untrained = {"global_step"}
@@ -70,7 +72,10 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
         untrained |= {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
     assert weights - trained == untrained
 
-    gradients = {name: first[f"{name}/adam_m"].astype(np.float64) / 0.1 for name in trained}
+    gradients = {}
+    for name in trained:
+        first_moment = first[f"{name}/adam_m"].astype(np.float64)
+        gradients[name] = first_moment / 0.1
     square_sums = [np.sum(gradient**2) for gradient in gradients.values()]
     assert np.sqrt(sum(square_sums)) == pytest.approx(1.0, rel=1e-5)
     for name in trained:

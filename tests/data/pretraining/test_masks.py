@@ -257,10 +257,10 @@ def test_masks_have_the_shares_of_the_paper_and_labels_are_the_tokens():
     masked_tokens = records.masked[rows, positions]
     mask_share = (masked_tokens == MASK).mean()
     same_share = (masked_tokens == tokens).mean()
-    by_chance = 0.1 / PIECES
+    chance_share = 0.1 / PIECES
     error = 4 * np.sqrt(0.25 / len(tokens))
-    assert mask_share == pytest.approx(0.8 + by_chance, abs=error)
-    assert same_share == pytest.approx(0.1 + by_chance, abs=error)
+    assert mask_share == pytest.approx(0.8 + chance_share, abs=error)
+    assert same_share == pytest.approx(0.1 + chance_share, abs=error)
 
     assert records.masked.dtype == np.int32
     assert records.positions.dtype == np.int32

@@ -103,19 +103,19 @@ def count_figures(records, max_seq_length) -> dict[str, tuple[int, int]]:
     num_records = len(lengths)
     num_predictions = int(is_prediction.sum())
 
-    def of_records(is_counted) -> tuple[int, int]:
+    def count_in_records(is_counted) -> tuple[int, int]:
         return int(is_counted.sum()), num_records
 
-    def of_predictions(is_counted) -> tuple[int, int]:
+    def count_in_predictions(is_counted) -> tuple[int, int]:
         return int(is_counted[is_prediction].sum()), num_predictions
 
     return {
-        "random next": of_records(records["next_sentence_labels"]),
-        "full length": of_records(lengths == max_seq_length),
+        "random next": count_in_records(records["next_sentence_labels"]),
+        "full length": count_in_records(lengths == max_seq_length),
         "predictions": (num_predictions, int(lengths.sum())),
-        "[MASK]": of_predictions(is_mask),
-        "kept": of_predictions(is_same),
-        "first half masked": of_predictions(is_in_first_half),
+        "[MASK]": count_in_predictions(is_mask),
+        "kept": count_in_predictions(is_same),
+        "first half masked": count_in_predictions(is_in_first_half),
     }
 
 
