@@ -25,7 +25,7 @@ MAX_STATEMENTS = {
     "cli": 337,
     "commands": 1077,
     "compat": 245,
-    "data": 2887,
+    "data": 2862,
     "fine_tuning": 945,
     "graph_text": 528,
     "io": 940,
