@@ -21,22 +21,22 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # Statements of the core by room, as many as there were when the budget was set. Who raises one has
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
-    "checkpoints": 973,
+    "checkpoints": 1001,
     "cli": 337,
-    "commands": 1059,
+    "commands": 1077,
     "compat": 243,
-    "data": 2650,
+    "data": 2856,
     "fine_tuning": 946,
     "graph_text": 446,
     "io": 940,
-    "metrics": 328,
-    "modeling": 1012,
-    "modules": 1777,
-    "optimization": 316,
+    "metrics": 366,
+    "modeling": 1034,
+    "modules": 1807,
+    "optimization": 326,
     "options": 487,
     "serving": 954,
     "tasks": 3598,
-    "training": 1684,
+    "training": 1697,
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
@@ -45,11 +45,6 @@ MAX_MEAN_DENSITY = 4.25
 MAX_FILE_DENSITY = 5.0
 # Files that are denser: arithmetic, and what is still to be unpacked.
 MAX_DENSITY_OF_DENSE_FILES = {
-    "data/column_roles.py": 5.1,
-    "data/pretraining/masks.py": 5.8,
-    "data/pretraining/random_streams.py": 7.4,
-    "data/records/framing.py": 5.4,
-    "data/records/statistics.py": 5.4,
     "extensions/embeddings/losses.py": 5.2,
     "extensions/experiments/table.py": 5.2,
     "extensions/retrieval/vector_search.py": 5.4,
@@ -57,11 +52,6 @@ MAX_DENSITY_OF_DENSE_FILES = {
     "extensions/scoring/scores.py": 5.2,
     "graph_text/text_reader.py": 5.9,
     "graph_text/tokenizer.py": 5.7,
-    "metrics/calibration.py": 5.5,
-    "metrics/classification.py": 6.1,
-    "metrics/squad.py": 5.5,
-    "modeling/vocabulary_loss.py": 5.2,
-    "optimization/adam.py": 5.1,
     "tasks/choice/examples.py": 5.1,
     "tasks/clients.py": 5.3,
     "tasks/pretraining/objective.py": 5.1,
