@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.special
+from numpy.testing import assert_allclose
 from sklearn.calibration import calibration_curve
 
 from official_bert.metrics.calibration import best_temperature, losses, probabilities, reliability
@@ -32,8 +33,8 @@ def test_probabilities_and_losses(targets):
     is_multi_label = targets.ndim == 2
     softmax = scipy.special.softmax(LOGITS, axis=1)
     expected = scipy.special.expit(LOGITS) if is_multi_label else softmax
-    np.testing.assert_allclose(probabilities(LOGITS, is_multi_label), expected, rtol=1e-9)
-    np.testing.assert_allclose(
+    assert_allclose(probabilities(LOGITS, is_multi_label), expected, rtol=1e-9)
+    assert_allclose(
         losses(LOGITS, targets),
         loss(LOGITS, targets),
         rtol=1e-9,
@@ -74,8 +75,8 @@ def test_the_bins_are_scikit_learns(targets):
     shares, means = calibration_curve(is_correct, confidences, n_bins=15)
     bins = reliability(LOGITS, targets)
     is_used = bins.counts > 0
-    np.testing.assert_allclose(bins.shares[is_used], shares)
-    np.testing.assert_allclose(bins.confidences[is_used], means)
+    assert_allclose(bins.shares[is_used], shares)
+    assert_allclose(bins.confidences[is_used], means)
     bin_numbers = np.ceil(confidences * 15)
     expected_error = 0.0
     for bin_number in np.unique(bin_numbers):
@@ -100,7 +101,7 @@ def test_the_bins_are_scikit_learns(targets):
 def test_a_probability_on_the_bound_of_two_bins_is_in_the_lower_bin(logits, targets):
     bins = reliability(np.array(logits, np.float64), np.array(targets), num_bins=2)
     assert bins.counts.tolist() == [2, 2]
-    np.testing.assert_allclose(bins.confidences, [0.5, (0.9 + 1.0) / 2])
-    np.testing.assert_allclose(bins.shares, [1 / 2, 2 / 2])
+    assert_allclose(bins.confidences, [0.5, (0.9 + 1.0) / 2])
+    assert_allclose(bins.shares, [1 / 2, 2 / 2])
     # The lower bin's share is its probability. The upper bin's is 0.05 higher, for half of all.
     assert bins.error == pytest.approx(0.025)

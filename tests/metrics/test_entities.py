@@ -3,10 +3,10 @@
 import itertools
 import warnings
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from seqeval.metrics import accuracy_score
 from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
@@ -40,7 +40,7 @@ def test_equals_seqeval(sequences):
             expected[f"{name}_{type_}"] = values[number]
     scores = entity_scores(targets, predictions)
     assert list(scores) == list(expected)
-    np.testing.assert_allclose(
+    assert_allclose(
         list(scores.values()),
         list(expected.values()),
         rtol=0,
