@@ -45,7 +45,8 @@ def test_normalization(text, expected):
     ],
 )
 def test_version_1_by_hand(prediction, answers, exact, f1):
-    scores = evaluate_v1([Question("q", answers)], {"q": prediction})
+    questions = [Question("q", answers)]
+    scores = evaluate_v1(questions, {"q": prediction})
     assert list(scores.items()) == [
         ("exact_match", 100.0 * exact),
         ("f1", pytest.approx(100.0 * f1)),
@@ -75,10 +76,16 @@ def test_version_1_counts_what_is_missing_as_wrong(caplog):
     ],
 )
 def test_version_2_by_hand(prediction, answers, exact, f1):
-    scores = evaluate_v2([Question("q", answers)], {"q": prediction})
+    questions = [Question("q", answers)]
+    scores = evaluate_v2(questions, {"q": prediction})
     prefix = "HasAns_" if answers else "NoAns_"
-    parts = {"exact": 100.0 * exact, "f1": pytest.approx(100.0 * f1), "total": 1}
-    assert scores == parts | {prefix + name: value for name, value in parts.items()}
+    overall = {
+        "exact": 100.0 * exact,
+        "f1": pytest.approx(100.0 * f1),
+        "total": 1,
+    }
+    of_the_kind = {prefix + name: score for name, score in overall.items()}
+    assert scores == overall | of_the_kind
 
 
 QUESTIONS = [
@@ -95,57 +102,75 @@ def test_version_2_leaves_out_what_is_missing(caplog):
         {"a": "cat", "c": ""},
         {"a": -1.0, "c": 1.0, "of another file": 0.0},
     )
-    assert (scores["exact"], scores["total"], scores["HasAns_total"], scores["NoAns_total"]) == (
-        100.0,
-        2,
-        1,
-        1,
-    )
-    assert (scores["best_exact"], scores["best_exact_thresh"]) == (100.0, -1.0)
+    assert scores["exact"] == 100.0
+    assert scores["total"] == 2
+    assert scores["HasAns_total"] == 1
+    assert scores["NoAns_total"] == 1
+    assert scores["best_exact"] == 100.0
+    assert scores["best_exact_thresh"] == -1.0
     assert "2 questions without a prediction are left out: b" in caplog.text
 
 
 def test_version_2_takes_the_last_of_repeated_ids():
-    scores = evaluate_v2(
-        [Question("a", ["dog"]), Question("b", []), Question("a", [])],
-        {"a": "", "b": ""},
-    )
-    assert (scores["exact"], scores["total"], scores["NoAns_total"]) == (100.0, 2, 2)
+    questions = [
+        Question("a", ["dog"]),
+        Question("b", []),
+        Question("a", []),
+    ]
+    scores = evaluate_v2(questions, {"a": "", "b": ""})
+    assert scores["exact"] == 100.0
+    assert scores["total"] == 2
+    assert scores["NoAns_total"] == 2
     assert "HasAns_total" not in scores
 
 
-def test_oddities_of_the_scripts_best_threshold():
-    """`best_null_odds_threshold` does not have these oddities."""
-    # If no question should be answered, the script's threshold is 0.0.
-    unanswerable = [Question("a", [])], {"a": "cat"}, {"a": -5.0}
-    assert evaluate_v2(*unanswerable)["best_f1_thresh"] == 0.0
-    assert best_null_odds_threshold(*unanswerable) == -math.inf
-    # "the" is correct for a question without an answer, but not in the script's search: both kept
-    # give 0 + 1 - 1.
-    article = (
-        [Question("a", ["cat"]), Question("b", [])],
-        {"a": "cat", "b": "the"},
-        {"a": 2.0, "b": 1.0},
-    )
-    assert evaluate_v2(*article, 2.0)["exact"] == 100.0
-    assert (evaluate_v2(*article)["best_exact"], evaluate_v2(*article)["best_exact_thresh"]) == (
-        50.0,
-        0.0,
-    )
-    assert best_null_odds_threshold(*article) == 2.0
-    # No threshold passes between equal odds.
-    equal = (
-        [Question("a", ["cat"]), Question("b", [])],
-        {"a": "cat", "b": "dog"},
-        {"a": 1.0, "b": 1.0},
-    )
-    assert evaluate_v2(*equal)["best_f1"] == 100.0
-    assert best_null_odds_threshold(*equal) == -math.inf
+def test_the_scripts_threshold_is_0_if_no_question_should_be_answered():
+    """`best_null_odds_threshold` does not have this oddity, and not the two below."""
+    questions = [Question("a", [])]
+    predictions = {"a": "cat"}
+    null_odds = {"a": -5.0}
+    scores = evaluate_v2(questions, predictions, null_odds)
+    assert scores["best_f1_thresh"] == 0.0
+    threshold = best_null_odds_threshold(questions, predictions, null_odds)
+    assert threshold == -math.inf
+
+
+ONE_OF_EACH_KIND = [
+    Question("a", ["cat"]),
+    Question("b", []),
+]
+
+
+def test_an_article_is_wrong_in_the_scripts_search():
+    """ "the" is correct for a question without an answer, but not in the script's search: both
+    kept give 0 + 1 - 1.
+    """
+    predictions = {"a": "cat", "b": "the"}
+    null_odds = {"a": 2.0, "b": 1.0}
+    scores = evaluate_v2(ONE_OF_EACH_KIND, predictions, null_odds, 2.0)
+    assert scores["exact"] == 100.0
+    scores = evaluate_v2(ONE_OF_EACH_KIND, predictions, null_odds)
+    assert scores["best_exact"] == 50.0
+    assert scores["best_exact_thresh"] == 0.0
+    threshold = best_null_odds_threshold(ONE_OF_EACH_KIND, predictions, null_odds)
+    assert threshold == 2.0
+
+
+def test_the_scripts_threshold_passes_between_equal_odds():
+    """Its search counts one of two equal odds as below the threshold, which no threshold can do."""
+    predictions = {"a": "cat", "b": "dog"}
+    null_odds = {"a": 1.0, "b": 1.0}
+    scores = evaluate_v2(ONE_OF_EACH_KIND, predictions, null_odds)
+    assert scores["best_f1"] == 100.0
+    threshold = best_null_odds_threshold(ONE_OF_EACH_KIND, predictions, null_odds)
+    assert threshold == -math.inf
 
 
 TEXT = st.sampled_from(["", "the", "cat", "black cat", "the black dog", "dog"])
+ANSWERS = st.lists(TEXT.filter(bool), max_size=2)
+NULL_ODDS = st.integers(-3, 3)
 ROWS = st.lists(
-    st.tuples(st.lists(TEXT.filter(bool), max_size=2), TEXT, st.integers(-3, 3)),
+    st.tuples(ANSWERS, TEXT, NULL_ODDS),
     min_size=1,
     max_size=10,
 )
@@ -154,15 +179,21 @@ ROWS = st.lists(
 @settings(deadline=None)
 @given(ROWS)
 def test_no_threshold_is_better_than_the_best(rows):
-    questions = [Question(str(number), answers) for number, (answers, _, _) in enumerate(rows)]
-    predictions = {str(number): text for number, (_, text, _) in enumerate(rows)}
-    null_odds = {str(number): float(odds) for number, (_, _, odds) in enumerate(rows)}
-    values = {
-        threshold: evaluate_v2(questions, predictions, null_odds, threshold)["f1"]
-        for threshold in (-math.inf, *sorted(null_odds.values()))
-    }
+    questions = []
+    predictions = {}
+    null_odds = {}
+    for number, (answers, text, odds) in enumerate(rows):
+        question_id = str(number)
+        questions.append(Question(question_id, answers))
+        predictions[question_id] = text
+        null_odds[question_id] = float(odds)
+    f1_scores = {}
+    for threshold in (-math.inf, *null_odds.values()):
+        scores = evaluate_v2(questions, predictions, null_odds, threshold)
+        f1_scores[threshold] = scores["f1"]
     best = best_null_odds_threshold(questions, predictions, null_odds)
-    assert values[best] == pytest.approx(max(values.values()))
+    best_f1 = max(f1_scores.values())
+    assert f1_scores[best] == pytest.approx(best_f1)
 
 
 def recorded(name: str):
@@ -179,39 +210,49 @@ def test_evaluate_v1_refuses_no_questions():
 
 
 def test_equals_evaluate_v1():
-    found, expected = (
-        evaluate_v1(gold(1), recorded("predictions_v1.json")),
-        recorded("official_v1.json"),
-    )
-    assert list(found) == list(expected)
-    assert found == pytest.approx(expected, rel=0, abs=1e-9)
+    predictions = recorded("predictions_v1.json")
+    scores = evaluate_v1(gold(1), predictions)
+    expected = recorded("official_v1.json")
+    assert list(scores) == list(expected)
+    assert scores == pytest.approx(expected, rel=0, abs=1e-9)
 
 
 @pytest.mark.parametrize(
     ("run", "threshold"),
-    [("without null odds", None), ("threshold -1.0", -1.0), ("threshold 0.0", 0.0)],
+    [
+        ("without null odds", None),
+        ("threshold -1.0", -1.0),
+        ("threshold 0.0", 0.0),
+    ],
 )
 def test_equals_evaluate_v2(run, threshold):
-    odds = () if threshold is None else (recorded("null_odds_v2.json"), threshold)
-    found = evaluate_v2(gold(2), recorded("predictions_v2.json"), *odds)
+    questions = gold(2)
+    predictions = recorded("predictions_v2.json")
+    if threshold is None:
+        scores = evaluate_v2(questions, predictions)
+    else:
+        null_odds = recorded("null_odds_v2.json")
+        scores = evaluate_v2(questions, predictions, null_odds, threshold)
     expected = recorded("official_v2.json")[run]
-    assert list(found) == list(expected)
-    assert found == pytest.approx(expected, rel=0, abs=1e-9)
+    assert list(scores) == list(expected)
+    assert scores == pytest.approx(expected, rel=0, abs=1e-9)
 
 
 def test_the_best_threshold_of_real_questions():
     """On these data the script finds the same threshold, although it may report another score
     for it.
     """
-    questions, predictions, odds = (
-        gold(2),
-        recorded("predictions_v2.json"),
-        recorded("null_odds_v2.json"),
-    )
-    best = best_null_odds_threshold(questions, predictions, odds)
-    assert best == recorded("official_v2.json")["threshold 0.0"]["best_f1_thresh"]
-    nearby = (best - 0.5, best - 0.1, best + 0.1, best + 0.5)
-    at_best, *others = (
-        evaluate_v2(questions, predictions, odds, threshold)["f1"] for threshold in (best, *nearby)
-    )
-    assert at_best > max(others)
+    questions = gold(2)
+    predictions = recorded("predictions_v2.json")
+    null_odds = recorded("null_odds_v2.json")
+
+    def compute_f1(threshold):
+        scores = evaluate_v2(questions, predictions, null_odds, threshold)
+        return scores["f1"]
+
+    best = best_null_odds_threshold(questions, predictions, null_odds)
+    script_scores = recorded("official_v2.json")["threshold 0.0"]
+    assert best == script_scores["best_f1_thresh"]
+    best_f1 = compute_f1(best)
+    for distance in (-0.5, -0.1, 0.1, 0.5):
+        assert best_f1 > compute_f1(best + distance)

@@ -20,7 +20,11 @@ from tests.golden_model import largest_difference
 FIELDS = toy.BERT_CONFIG | {"initializer_range": 0.3}
 CONFIG = BertConfig.from_dict(FIELDS)
 RNG = np.random.default_rng(1)
-DRAWN_IDS = RNG.integers(5, len(toy.VOCABULARY), (3, 7))
+DRAWN_IDS = RNG.integers(
+    low=5,
+    high=len(toy.VOCABULARY),
+    size=(3, 7),
+)
 IDS = DRAWN_IDS.astype(np.int32)
 FEATURES = {"input_ids": IDS}
 SEED = tf.constant([5, 7])
@@ -189,9 +193,10 @@ def test_share_of_zeros_and_scale_of_the_rest(width):
     rate = 0.1
     x = tf.ones([3999, width])
     dropped = dropout(x, rate, SEED, index=3).numpy()
+    values = set(np.unique(dropped))
     zero = np.float32(0)
     scaled_one = np.float32(1 / 0.9)
-    assert set(np.unique(dropped)) == {zero, scaled_one}
+    assert values == {zero, scaled_one}
     zero_share = np.mean(dropped == 0)
     variance = rate * (1 - rate)
     standard_error = np.sqrt(variance / dropped.size)
@@ -203,7 +208,12 @@ def test_decisions_are_unrelated():
     """Masks of different seeds and places in the model are unrelated, and so are neighbours."""
     x = tf.ones([2000, 64])
     masks = []
-    for seed in ([5, 7], [5, 8], [6, 7]):
+    seeds = [
+        [5, 7],
+        [5, 8],
+        [6, 7],
+    ]
+    for seed in seeds:
         for index in (0, 1):
             dropped = dropout(
                 x,
@@ -286,7 +296,12 @@ def test_cross_entropy_and_its_gradient(scale):
         tape.watch(x)
         losses = cross_entropy(x, labels)
     gradient = tape.gradient(losses, x, output_gradients=upstream)
-    assert_allclose(losses, -label_log_probs, rtol=1e-6, atol=1e-6)
+    assert_allclose(
+        losses,
+        -label_log_probs,
+        rtol=1e-6,
+        atol=1e-6,
+    )
     assert_allclose(gradient, expected_gradient, atol=1e-6)
 
 

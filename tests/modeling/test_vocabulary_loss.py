@@ -106,7 +106,12 @@ def test_losses_and_gradients_equal_numpy(block_size):
     upstream = np.array([1.0, 0.5, 0.0, -2.0, 0.25])
     losses, gradients, is_best = expected_scores(inputs, upstream)
     scores, computed_gradients = computed_scores(inputs, upstream, block_size)
-    assert_allclose(scores.losses, losses, rtol=1e-5, atol=1e-6)
+    assert_allclose(
+        scores.losses,
+        losses,
+        rtol=1e-5,
+        atol=1e-6,
+    )
     assert_array_equal(scores.is_correct, is_best)
     assert_equal_gradients(computed_gradients, gradients, rtol=1e-4, atol=1e-6)
 

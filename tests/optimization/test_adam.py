@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from official_bert.optimization import (
     EXCLUDED_FROM_DECAY,
@@ -19,28 +20,33 @@ from official_bert.optimization import (
 from official_bert.optimization.adam import Moments, compiled_by_xla, has_xla
 
 
-def scalar(value: float) -> tf.Variable:
-    return tf.Variable(np.float32(value))
+def make_variable(values) -> tf.Variable:
+    return tf.Variable(np.float32(values))
+
+
+def apply(optimizer, weight, gradient):
+    """Makes an update of one weight."""
+    optimizer.apply_gradients([(tf.constant(gradient), weight)])
 
 
 def test_three_updates_by_hand():
     # m' = .9 m + .1 g, v' = .999 v + .001 g^2, u = m' / (sqrt(v') + 1e-6) + .01 w, w' = w - lr u
-    gradients = [0.5, 0.5, -0.2]
     rates = tf.constant([0.1, 0.1, 0.05])
-    # m, v and the weight after each update
-    expected = [
-        (0.05, 0.00025, 0.682792),
-        (0.095, 0.00049975, 0.257169),
-        (0.0655, 0.00053925025, 0.116015),
+    # The gradient, and m, v and the weight after each update.
+    updates = [
+        (0.5, 0.05, 0.00025, 0.682792),
+        (0.5, 0.095, 0.00049975, 0.257169),
+        (-0.2, 0.0655, 0.00053925025, 0.116015),
     ]
     optimizer = AdamWeightDecayOptimizer(lambda step: rates[step], weight_decay_rate=0.01)
-    weight = scalar(1.0)
+    weight = make_variable(1.0)
     optimizer.build([("w/kernel", weight)])
-    for gradient, (m, v, w) in zip(gradients, expected, strict=True):
-        optimizer.apply_gradients([(tf.constant(gradient), weight)])
-        np.testing.assert_allclose(optimizer.slots["w/kernel/adam_m"], m, rtol=1e-6)
-        np.testing.assert_allclose(optimizer.slots["w/kernel/adam_v"], v, rtol=1e-6)
-        np.testing.assert_allclose(weight, w, atol=5e-7)  # recorded to six digits
+    slots = optimizer.slots
+    for gradient, m, v, w in updates:
+        apply(optimizer, weight, gradient)
+        assert_allclose(slots["w/kernel/adam_m"], m, rtol=1e-6)
+        assert_allclose(slots["w/kernel/adam_v"], v, rtol=1e-6)
+        assert_allclose(weight, w, atol=5e-7)  # recorded to six digits
     assert int(optimizer.global_step) == 3
 
 
@@ -70,31 +76,41 @@ def test_nothing_decays_without_a_rate():
 
 
 def test_a_variable_without_gradient_is_not_touched():
-    moving = scalar(1.0)
-    fixed = scalar(1.0)
+    moving = make_variable(1.0)
+    fixed = make_variable(1.0)
     optimizer = AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.5)
     optimizer.build([("moving", moving), ("fixed", fixed)])
-    gradients = clip_by_global_norm(dense_gradients([tf.constant(3.0), None]))
-    optimizer.apply_gradients(zip(gradients, [moving, fixed], strict=True))
+    gradients = dense_gradients([tf.constant(3.0), None])
+    moving_gradient, fixed_gradient = clip_by_global_norm(gradients)
+    optimizer.apply_gradients(
+        [
+            (moving_gradient, moving),
+            (fixed_gradient, fixed),
+        ]
+    )
     assert float(fixed) == 1.0
     assert float(optimizer.slots["fixed/adam_m"]) == 0.0
     # The gradient 3 is clipped to 1.
-    update = 0.1 / (np.sqrt(0.001) + 1e-6) + 0.5
-    np.testing.assert_allclose(moving, 1.0 - 0.1 * update, rtol=1e-6)
+    denominator = np.sqrt(0.001) + 1e-6
+    update = 0.1 / denominator + 0.5
+    expected = 1.0 - 0.1 * update
+    assert_allclose(moving, expected, rtol=1e-6)
 
 
 def test_the_norm_is_that_of_the_summed_rows():
-    table = tf.Variable(np.zeros((4, 1), np.float32))
+    table = make_variable([[0], [0], [0], [0]])
     with tf.GradientTape() as tape:
         # Row 2 is looked up twice with gradients 3 and -3, row 1 once with 0.6.
         rows = tf.gather(table, [2, 2, 1])
-        loss = tf.reduce_sum(rows[:, 0] * tf.constant([3.0, -3.0, 0.6]))
+        row_gradients = tf.constant([3.0, -3.0, 0.6])
+        loss = tf.reduce_sum(rows[:, 0] * row_gradients)
     expected = [[0], [0.6], [0], [0]]
-    gradients = dense_gradients([tape.gradient(loss, table)])
-    np.testing.assert_allclose(gradients[0], expected)
+    sparse_gradient = tape.gradient(loss, table)
+    gradients = dense_gradients([sparse_gradient])
+    assert_allclose(gradients[0], expected)
     # The norm is 0.6, below 1: nothing is scaled. The norm of the single rows would be 4.3.
     clipped = clip_by_global_norm(gradients)
-    np.testing.assert_allclose(clipped[0], expected)
+    assert_allclose(clipped[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -108,38 +124,64 @@ def test_the_norm_is_that_of_the_summed_rows():
     ],
 )
 def test_bias_correction_by_numpy(make_optimizer):
-    draws = np.random.default_rng(5)
-    weight = tf.Variable(draws.normal(size=(3, 4)).astype(np.float32))
+    rng = np.random.default_rng(5)
+    weight = make_variable(draw_normal(rng, shape=(3, 4)))
     optimizer = make_optimizer(0.02, weight_decay_rate=0.01)
     optimizer.build([("w/kernel", weight)])
     w = weight.numpy().astype(np.float64)
     m = 0.0
     v = 0.0
     for number in range(1, 6):
-        gradient = draws.normal(size=(3, 4)).astype(np.float32)
-        optimizer.apply_gradients([(tf.constant(gradient), weight)])
+        gradient = draw_normal(rng, shape=(3, 4))
+        apply(optimizer, weight, gradient)
         m = 0.9 * m + 0.1 * gradient
-        v = 0.999 * v + 0.001 * gradient.astype(np.float64) ** 2
-        corrected_m = m / (1 - 0.9**number)
-        corrected_v = v / (1 - 0.999**number)
-        direction = corrected_m / (np.sqrt(corrected_v) + 1e-6)
-        w = w - 0.02 * (direction + 0.01 * w)
-        np.testing.assert_allclose(weight, w, atol=2e-6)
+        square = gradient.astype(np.float64) ** 2
+        v = 0.999 * v + 0.001 * square
+        direction = corrected_direction(m, v, number)
+        update = direction + 0.01 * w
+        w = w - 0.02 * update
+        assert_allclose(weight, w, atol=2e-6)
     # Slots are not corrected.
-    np.testing.assert_allclose(optimizer.slots["w/kernel/adam_v"], v, rtol=1e-5)
+    slot = optimizer.slots["w/kernel/adam_v"]
+    assert_allclose(slot, v, rtol=1e-5)
+
+
+def draw_normal(rng, shape, scale: float = 1.0) -> np.ndarray:
+    draws = rng.normal(scale=scale, size=shape)
+    return draws.astype(np.float32)
+
+
+def corrected_direction(m, v, number: int):
+    """Returns Adam's direction with bias correction at update `number`, counted from 1."""
+    corrected_m = m / (1 - 0.9**number)
+    corrected_v = v / (1 - 0.999**number)
+    denominator = np.sqrt(corrected_v) + 1e-6
+    return corrected_m / denominator
 
 
 def test_averages_follow_the_decay_formula():
     """The decay rate of update t, counted from 0, is min(0.3, (1 + t) / (10 + t))."""
-    weight = tf.Variable(np.float32([1.0, -2.0]))
+    weight = make_variable([1.0, -2.0])
     optimizer = AdamWeightDecayOptimizer(0.5, ema_decay=0.3)
     optimizer.build([("w/kernel", weight)])
     optimizer.start_averages()
     average = weight.numpy().astype(np.float64)
-    for decay in (1 / 10, 2 / 11, 3 / 12, 0.3, 0.3):
-        optimizer.apply_gradients([(tf.constant([0.5, -1.0]), weight)])
-        average = decay * average + (1 - decay) * weight.numpy()
-        np.testing.assert_allclose(optimizer.slots["w/kernel/ema"], average, rtol=1e-6)
+    expected_decays = [
+        1 / 10,
+        2 / 11,
+        3 / 12,
+        0.3,
+        0.3,
+    ]
+    for decay in expected_decays:
+        apply(optimizer, weight, gradient=[0.5, -1.0])
+        w = weight.numpy()
+        average = decay * average + (1 - decay) * w
+        assert_allclose(
+            optimizer.slots["w/kernel/ema"],
+            average,
+            rtol=1e-6,
+        )
 
 
 @pytest.mark.parametrize(
@@ -163,32 +205,46 @@ def test_a_function_is_compiled_where_tensorflow_can(monkeypatch, devices, compi
         return tf.sqrt(x + y)
 
     assert has_xla() == compiles
+    x = tf.constant([9.0, 1.0])
+    expected = [4.0, 8.0**0.5]
     for _ in range(2):
-        roots = root_of_sum(tf.constant([9.0, 1.0]), 7.0)
-        np.testing.assert_allclose(roots, [4.0, 8.0**0.5], rtol=1e-6)
+        roots = root_of_sum(x, 7.0)
+        assert_allclose(roots, expected, rtol=1e-6)
     # A compiled function is traced in a graph, once; a plain one runs at each call.
     assert was_eager == ([False] if compiles else [True, True])
     assert root_of_sum.__doc__ == "Adds, and takes the root."
 
 
-LAYER_SHAPES = {"dense/kernel": (5, 3), "dense/bias": (3,), "LayerNorm/gamma": (3,)}
-SHAPES = {
-    f"bert/encoder/layer_{number}/{part}": shape
-    for number in range(3)
-    for part, shape in LAYER_SHAPES.items()
-}
-SHAPES |= {"bert/pooler/dense/kernel": (3, 3), "bert/pooler/dense/bias": (3,)}
+def make_shapes() -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of an encoder's variables by their names."""
+    shapes = {}
+    for number in range(3):
+        layer = f"bert/encoder/layer_{number}"
+        shapes[f"{layer}/dense/kernel"] = (5, 3)
+        shapes[f"{layer}/dense/bias"] = (3,)
+        shapes[f"{layer}/LayerNorm/gamma"] = (3,)
+    shapes["bert/pooler/dense/kernel"] = (3, 3)
+    shapes["bert/pooler/dense/bias"] = (3,)
+    return shapes
 
 
-def draw_values(draws) -> dict[str, np.ndarray]:
-    return {name: draws.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+SHAPES = make_shapes()
+
+
+def draw_values(rng) -> dict[str, np.ndarray]:
+    return {name: draw_normal(rng, shape) for name, shape in SHAPES.items()}
+
+
+def rate_share(name: str) -> float:
+    """Returns the share of the learning rate that a variable has."""
+    return 0.5 if "layer_1" in name else 1.0
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS.values())
 def test_a_layer_is_one_launch_and_has_the_bits_of_its_variables_alone(kind):
-    draws = np.random.default_rng(3)
-    values = draw_values(draws)
-    gradients = draw_values(draws)
+    rng = np.random.default_rng(3)
+    values = draw_values(rng)
+    gradients = draw_values(rng)
 
     def update_twice(names) -> tuple[dict[str, bytes], int]:
         """Makes two updates; returns the bits of the variables and their slots, and the number of
@@ -200,20 +256,25 @@ def test_a_layer_is_one_launch_and_has_the_bits_of_its_variables_alone(kind):
             exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
             ema_decay=0.9,
         )
-        variables = {name: tf.Variable(values[name]) for name in names}
-        optimizer.build(variables.items(), lambda name: 0.5 if "layer_1" in name else 1.0)
+        variables = {name: make_variable(values[name]) for name in names}
+        optimizer.build(variables.items(), rate_share)
 
         @tf.function
         def update():
-            pairs = [(tf.constant(gradients[name]), variables[name]) for name in names]
+            pairs = []
+            for name, variable in variables.items():
+                gradient = tf.constant(gradients[name])
+                pairs.append((gradient, variable))
             optimizer.apply_gradients(pairs)
 
-        operations = update.get_concrete_function().graph.get_operations()
-        num_launches = sum("PartitionedCall" in operation.type for operation in operations)
-        for _ in range(2):
-            update()
-        state = variables | optimizer.slots
-        bits = {name: variable.numpy().tobytes() for name, variable in state.items()}
+        graph = update.get_concrete_function().graph
+        types = [operation.type for operation in graph.get_operations()]
+        num_launches = sum("PartitionedCall" in type_ for type_ in types)
+        update()
+        update()
+        bits = {}
+        for name, variable in (variables | optimizer.slots).items():
+            bits[name] = variable.numpy().tobytes()
         return bits, num_launches
 
     bits_together, num_launches = update_twice(list(SHAPES))
@@ -233,12 +294,12 @@ def lamb(w, m, v, gradient, number, is_scaled, decay):
     """Returns the weight and its moments after update `number`, counted from 1."""
     m = 0.9 * m + 0.1 * gradient
     v = 0.999 * v + 0.001 * gradient**2
-    corrected_m = m / (1 - 0.9**number)
-    corrected_v = v / (1 - 0.999**number)
-    r = corrected_m / (np.sqrt(corrected_v) + 1e-6) + decay * w
+    direction = corrected_direction(m, v, number)
+    r = direction + decay * w
     ratio = 1.0
-    if is_scaled and np.linalg.norm(w):
-        ratio = np.linalg.norm(w) / np.linalg.norm(r)
+    weight_norm = np.linalg.norm(w)
+    if is_scaled and weight_norm:
+        ratio = weight_norm / np.linalg.norm(r)
     return w - RATE * ratio * r, m, v
 
 
@@ -253,8 +314,8 @@ def lamb(w, m, v, gradient, number, is_scaled, decay):
     ],
 )
 def test_five_updates_of_lamb_by_numpy(name, is_scaled, size):
-    draws = np.random.default_rng(7)
-    variable = tf.Variable(draws.normal(scale=size, size=(4, 3)).astype(np.float32))
+    rng = np.random.default_rng(7)
+    variable = make_variable(draw_normal(rng, shape=(4, 3), scale=size))
     optimizer = LambOptimizer(
         RATE,
         weight_decay_rate=DECAY,
@@ -265,8 +326,8 @@ def test_five_updates_of_lamb_by_numpy(name, is_scaled, size):
     m = 0.0
     v = 0.0
     for number in range(1, 6):
-        gradient = draws.normal(size=(4, 3)).astype(np.float32)
-        optimizer.apply_gradients([(tf.constant(gradient), variable)])
+        gradient = draw_normal(rng, shape=(4, 3))
+        apply(optimizer, variable, gradient)
         w, m, v = lamb(
             w,
             m,
@@ -276,7 +337,7 @@ def test_five_updates_of_lamb_by_numpy(name, is_scaled, size):
             is_scaled=is_scaled,
             decay=DECAY if is_scaled else 0.0,
         )
-        np.testing.assert_allclose(variable, w, atol=3e-6 * size)
+        assert_allclose(variable, w, atol=3e-6 * size)
     assert optimizer.slots.keys() == {f"{name}/adam_m", f"{name}/adam_v"}
 
 
@@ -290,36 +351,42 @@ class Lion(AdamWeightDecayOptimizer):
 
 
 def lion_updated(weight, moments, gradient, rate, decay, constants):
-    direction = tf.sign(constants.beta_1 * moments.m + (1.0 - constants.beta_1) * gradient)
-    m = constants.beta_2 * moments.m + (1.0 - constants.beta_2) * gradient
-    return weight - rate * (direction + decay * weight), Moments(m)
+    beta_1 = constants.beta_1
+    beta_2 = constants.beta_2
+    mixed = beta_1 * moments.m + (1.0 - beta_1) * gradient
+    direction = tf.sign(mixed)
+    m = beta_2 * moments.m + (1.0 - beta_2) * gradient
+    update = direction + decay * weight
+    return weight - rate * update, Moments(m)
 
 
 @pytest.mark.parametrize("is_applied", [None, True, False])
 def test_an_optimizer_with_one_moment(is_applied):
-    weight = scalar(1.0)
+    weight = make_variable(1.0)
     optimizer = Lion(0.1, weight_decay_rate=0.01, beta_2=0.99)
     optimizer.build([("w/kernel", weight)])
     is_applied_tensor = None if is_applied is None else tf.constant(is_applied)
     for gradient in (0.5, -0.2):
-        optimizer.apply_gradients([(tf.constant(gradient), weight)], is_applied_tensor)
+        pairs = [(tf.constant(gradient), weight)]
+        optimizer.apply_gradients(pairs, is_applied_tensor)
     assert optimizer.slots.keys() == {"w/kernel/adam_m"}
     if is_applied is False:
-        np.testing.assert_allclose(weight, 1.0)
+        assert_allclose(weight, 1.0)
         return
     # The directions are sign(0.05) = 1 and sign(0.9 * 0.005 - 0.02) = -1.
     first = 1.0 - 0.1 * (1.0 + 0.01)
     second = first - 0.1 * (-1.0 + 0.01 * first)
-    np.testing.assert_allclose(weight, second, rtol=1e-6)
+    assert_allclose(weight, second, rtol=1e-6)
     m = 0.99 * 0.005 - 0.01 * 0.2
-    np.testing.assert_allclose(optimizer.slots["w/kernel/adam_m"], m, rtol=1e-5)
+    slot = optimizer.slots["w/kernel/adam_m"]
+    assert_allclose(slot, m, rtol=1e-5)
 
 
 def test_weights_of_zero_move_by_the_rate():
-    variable = tf.Variable(np.zeros((2, 2), np.float32))
+    variable = make_variable([0.0, 0.0, 0.0, 0.0])
     optimizer = LambOptimizer(RATE, weight_decay_rate=DECAY)
     optimizer.build([("a/kernel", variable)])
-    gradient = tf.constant([[1.0, -1.0], [2.0, -3.0]])
-    optimizer.apply_gradients([(gradient, variable)])
+    gradient = np.float32([1.0, -1.0, 2.0, -3.0])
+    apply(optimizer, variable, gradient)
     expected = -RATE * np.sign(gradient)
-    np.testing.assert_allclose(variable, expected, rtol=1e-4)
+    assert_allclose(variable, expected, rtol=1e-4)

@@ -28,45 +28,66 @@ def plain_instances(
                 short_seq_prob,
                 rng,
             ):
-                masked = _mask(tokens, max_predictions, vocab_words, rng, whole_word)
-                instances.append((masked[0], segment_ids, masked[1], masked[2], is_random))
+                masked, positions, labels = _mask(
+                    tokens,
+                    max_predictions,
+                    vocab_words,
+                    rng,
+                    whole_word,
+                )
+                instance = (masked, segment_ids, positions, labels, is_random)
+                instances.append(instance)
     rng.shuffle(instances)
     return instances
 
 
 def _pairs(documents, index, max_seq_length, short_seq_prob, rng):
-    document, room = documents[index], max_seq_length - 3
+    document = documents[index]
+    room = max_seq_length - 3
     target = rng.randint(2, room) if rng.random() < short_seq_prob else room
-    chunk, i = [], 0
+    chunk = []
+    i = 0
     while i < len(document):
         chunk.append(document[i])
-        if i == len(document) - 1 or sum(map(len, chunk)) >= target:
+        is_last = i == len(document) - 1
+        if is_last or sum(map(len, chunk)) >= target:
             split = rng.randint(1, len(chunk) - 1) if len(chunk) > 1 else 1
-            a, b = _joined(chunk[:split]), []
+            a = _joined(chunk[:split])
             is_random = len(chunk) == 1 or rng.random() < 0.5
             if is_random:
-                wanted = target - len(a)
-                for _ in range(10):
-                    other = rng.randint(0, len(documents) - 1)
-                    if other != index:
-                        break
-                for segment in documents[other][rng.randint(0, len(documents[other]) - 1) :]:
-                    b = b + segment
-                    if len(b) >= wanted:
-                        break
+                b = _random_next(documents, index, target - len(a), rng)
+                # The segments that were not used begin the next chunk.
                 i -= len(chunk) - split
             else:
                 b = _joined(chunk[split:])
-            while len(a) + len(b) > room:
-                longer = a if len(a) > len(b) else b
-                longer.pop(0 if rng.random() < 0.5 else -1)
-            yield (
-                ["[CLS]", *a, "[SEP]", *b, "[SEP]"],
-                [0] * (len(a) + 2) + [1] * (len(b) + 1),
-                is_random,
-            )
+            _truncate(a, b, room, rng)
+            tokens = ["[CLS]", *a, "[SEP]", *b, "[SEP]"]
+            segment_ids = [0] * (len(a) + 2) + [1] * (len(b) + 1)
+            yield tokens, segment_ids, is_random
             chunk = []
         i += 1
+
+
+def _random_next(documents, index, wanted, rng):
+    """Returns tokens from a place in another document, until there are as many as wanted."""
+    for _ in range(10):
+        other = rng.randint(0, len(documents) - 1)
+        if other != index:
+            break
+    document = documents[other]
+    first = rng.randint(0, len(document) - 1)
+    tokens = []
+    for segment in document[first:]:
+        tokens = tokens + segment
+        if len(tokens) >= wanted:
+            break
+    return tokens
+
+
+def _truncate(a, b, room, rng):
+    while len(a) + len(b) > room:
+        longer = a if len(a) > len(b) else b
+        longer.pop(0 if rng.random() < 0.5 else -1)
 
 
 def _joined(segments):
@@ -83,8 +104,10 @@ def _mask(tokens, max_predictions, vocab_words, rng, whole_word):
         else:
             sets.append([i])
     rng.shuffle(sets)
-    count = min(max_predictions, max(1, round(len(tokens) * 0.15)))
-    masked, labels = list(tokens), {}
+    share = round(len(tokens) * 0.15)
+    count = min(max_predictions, max(1, share))
+    masked = list(tokens)
+    labels = {}
     for indices in sets:
         if len(labels) >= count:
             break
@@ -96,4 +119,5 @@ def _mask(tokens, max_predictions, vocab_words, rng, whole_word):
             elif rng.random() >= 0.5:
                 masked[i] = vocab_words[rng.randint(0, len(vocab_words) - 1)]
             labels[i] = tokens[i]
-    return masked, sorted(labels), [labels[i] for i in sorted(labels)]
+    positions = sorted(labels)
+    return masked, positions, [labels[i] for i in positions]
