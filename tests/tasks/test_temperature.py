@@ -45,6 +45,10 @@ def assert_figures(results: dict[str, float], expected: dict[str, float], **tole
     assert actual == pytest.approx(expected, **tolerance)
 
 
+def read_json(path) -> dict:
+    return json.loads(path.read_text())
+
+
 def write_json(path, content: dict):
     path.write_text(json.dumps(content))
 
@@ -100,7 +104,7 @@ def run_of(tmp_path, family: str, **changes) -> Run:
         do_predict=True,
         **changes,
     )
-    record = json.loads((trained / "task.json").read_text())
+    record = read_json(trained / "task.json")
     settings = record["settings"]
     temperature = settings.pop("temperature")
     assert 0.1 < temperature < 10
@@ -269,7 +273,7 @@ def test_a_calibrated_classifier(tmp_path, family, changes):
     if family == "multi-label":
         # A training without the flag forgets the temperature, which was of other weights.
         fine_tuning_runs.run(family, run.options, trained, do_train=True, num_train_epochs=8.2)
-        record = json.loads((trained / "task.json").read_text())
+        record = read_json(trained / "task.json")
         assert "temperature" not in record["settings"]
 
 
@@ -279,10 +283,10 @@ def test_a_calibrated_tagger(tmp_path):
     source = read_conll(str(tmp_path / "dev.conll"))
     words = encoded_words(source, model.labels, MAX_LENGTH, model.tokenizer)
     logits = words.select_words(model.run(words)["logits"])
-    targets = []
+    label_ids = []
     for sentence in source.sentences:
-        targets += [model.labels.index(tag) for tag in sentence.tags]
-    targets = np.array(targets)
+        label_ids += [model.labels.index(tag) for tag in sentence.tags]
+    targets = np.array(label_ids)
     temperature = best_temperature(logits, targets)
     assert run.temperature == pytest.approx(temperature, rel=1e-3)
 

@@ -32,12 +32,26 @@ EXAMPLES = [
 LABELS = ["yes", "no"]
 
 
+def single_features(tokenizer, examples=EXAMPLES, labels=LABELS, length=8):
+    """The features of all examples by name, each [n, ...], made one by one."""
+    features = convert_examples_to_features(examples, labels, length, tokenizer)
+    columns = {}
+    for name in vars(features[0]):
+        values = [getattr(example, name) for example in features]
+        columns["label_ids" if name == "label_id" else name] = np.array(values)
+    return columns
+
+
 @pytest.fixture
 def logged(monkeypatch):
     """The lines that --verbosity=1 adds."""
     lines = []
+
+    def debug(form, *values):
+        lines.append(form % values)
+
     monkeypatch.setattr(logging, "level_debug", lambda: True)
-    monkeypatch.setattr(logging, "debug", lambda form, *values: lines.append(form % values))
+    monkeypatch.setattr(logging, "debug", debug)
     return lines
 
 
@@ -82,44 +96,38 @@ def test_padding_and_later_examples_are_not_logged(tokenizer, logged):
     assert logged == []
 
 
-def stack_features(features: list[InputFeatures]) -> dict[str, np.ndarray]:
-    """The features of all examples by name, each [n, ...]."""
-    columns = {}
-    for name in vars(features[0]):
-        values = [getattr(example, name) for example in features]
-        columns["label_ids" if name == "label_id" else name] = np.array(values)
-    return columns
-
-
 def test_examples_in_bulk_have_the_features_of_single_ones(tokenizer):
-    expected = stack_features(convert_examples_to_features(EXAMPLES, LABELS, 8, tokenizer))
+    expected = single_features(tokenizer)
     encoded = encode_examples(EXAMPLES, LABELS, 8, tokenizer)
     assert len(encoded) == 5
     assert encoded.lengths.tolist() == [8, 3, 0, 5, 5]
     batch = encoded.features(np.arange(5), 8)
     assert batch.keys() == expected.keys()
-    assert batch.keys() == {feature.name for feature in classifier_features(8)}
+    features = classifier_features(8)
+    assert batch.keys() == {feature.name for feature in features}
     for name, values in batch.items():
         assert values.dtype == np.int32
         np.testing.assert_array_equal(values, expected[name], name)
 
 
 def test_a_record_file_has_the_features_of_single_examples(tokenizer, tmp_path):
-    expected = stack_features(convert_examples_to_features(EXAMPLES, LABELS, 8, tokenizer))
+    expected = single_features(tokenizer)
     path = str(tmp_path / "train.tf_record")
     file_based_convert_examples_to_features(EXAMPLES, LABELS, 8, tokenizer, path)
     records = [example for _, example in read_examples(path)]
     assert len(records) == 5
     for feature in classifier_features(8):
-        values = np.stack([record[feature.name] for record in records])
+        name = feature.name
+        values = np.stack([record[name] for record in records])
         assert values.shape == (5, feature.length)
-        np.testing.assert_array_equal(values, expected[feature.name].reshape(5, -1), feature.name)
+        np.testing.assert_array_equal(values, expected[name].reshape(5, -1), name)
 
 
 def test_a_batch_is_padded_to_the_requested_length(tokenizer):
     encoded = encode_examples(EXAMPLES, LABELS, 128, tokenizer)
     batch = encoded.features(np.array([3, 1]), 5)
-    pieces = [tokenizer.convert_ids_to_tokens(row) for row in batch["input_ids"].tolist()]
+    rows = batch["input_ids"].tolist()
+    pieces = [tokenizer.convert_ids_to_tokens(row) for row in rows]
     assert pieces == [
         ["[CLS]", "rain", "start", "##ed", "[SEP]"],
         ["[CLS]", "rain", "[SEP]", "[PAD]", "[PAD]"],
@@ -146,7 +154,10 @@ def test_targets_of_several_labels(tokenizer):
 
 @pytest.mark.parametrize(
     "label",
-    [pytest.param("maybe", id="one label"), pytest.param(("yes", "maybe"), id="several labels")],
+    [
+        pytest.param("maybe", id="one label"),
+        pytest.param(("yes", "maybe"), id="several labels"),
+    ],
 )
 def test_an_unknown_label_is_rejected(tokenizer, label):
     example = InputExample("dev-7", "rain", None, label)
@@ -172,7 +183,10 @@ def test_no_examples(tokenizer, tmp_path):
 @pytest.mark.parametrize("length", [24, 128])
 @pytest.mark.parametrize(
     ("task_name", "labels"),
-    [pytest.param("CoLA", ["0", "1"], id="CoLA"), pytest.param("STSB", ["0"], id="STSB")],
+    [
+        pytest.param("CoLA", ["0", "1"], id="CoLA"),
+        pytest.param("STSB", ["0"], id="STSB"),
+    ],
 )
 def test_the_originals_features(tmp_path, task_name, labels, length):
     """GLUE's texts cannot be copied. A text of made-up words, one for each id, replaces each text.
@@ -181,15 +195,19 @@ def test_the_originals_features(tmp_path, task_name, labels, length):
     are.
     """
     recorded = np.load(GOLDEN / "classifier_features.npz")
+    recorded_ids = recorded[f"{task_name}_128_input_ids"]
+    recorded_mask = recorded[f"{task_name}_128_input_mask"]
+    label_ids = recorded[f"{task_name}_128_label"]
     examples = []
-    for row, ids in enumerate(recorded[f"{task_name}_128_input_ids"]):
-        num_tokens = recorded[f"{task_name}_128_input_mask"][row].sum()
+    for row, ids in enumerate(recorded_ids):
+        num_tokens = recorded_mask[row].sum()
         assert num_tokens < 128
         text_a, text_b = made_up_texts(ids[:num_tokens])
-        label = labels[recorded[f"{task_name}_128_label"][row]]
+        label = labels[label_ids[row]]
         examples.append(InputExample(str(row), text_a, text_b or None, label))
-    tokenizer = made_up_tokenizer(tmp_path, recorded[f"{task_name}_128_input_ids"].max() + 1)
-    single = stack_features(convert_examples_to_features(examples, labels, length, tokenizer))
+    vocab_size = recorded_ids.max() + 1
+    tokenizer = made_up_tokenizer(tmp_path, vocab_size)
+    single = single_features(tokenizer, examples, labels, length)
     encoded = encode_examples(examples, labels, length, tokenizer)
     batch = encoded.features(np.arange(len(examples)), length)
     recorded_names = {
@@ -212,8 +230,13 @@ def made_up_texts(ids: np.ndarray) -> tuple[str, str]:
     """The texts of `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`; the second one may be empty."""
     assert ids[0] == CLS_ID
     assert ids[-1] == SEP_ID
-    words = ["\t" if word_id == SEP_ID else f"word{word_id} " for word_id in ids[1:-1]]
-    text_a, _, text_b = "".join(words).partition("\t")
+    texts = [""]
+    for word_id in ids[1:-1]:
+        if word_id == SEP_ID:
+            texts.append("")
+        else:
+            texts[-1] += f"word{word_id} "
+    text_a, text_b = texts if len(texts) == 2 else (*texts, "")
     return text_a, text_b
 
 

@@ -65,7 +65,10 @@ def test_one_label():
     batch = features(np.int32([0, 1]))
     exponents = np.exp(LOGITS)
     softmax = exponents / exponents.sum(1, keepdims=True)
-    label_probabilities = softmax[[0, 1], [0, 1]]
+    label_probabilities = [
+        softmax[0, 0],
+        softmax[1, 1],
+    ]
     losses = -np.log(label_probabilities)
     outputs = task.outputs(model, batch)
     assert_close(task.losses(model, batch), losses)
@@ -86,11 +89,18 @@ def label_metrics(task: ClassificationTask, tmp_path) -> dict[str, float]:
 
     The second label is predicted for 5 examples, 3 times rightly, and 4 examples have it.
     """
-    encoded = labelled_set(np.array([0, 0, 0, 1, 1, 1, 1]))
+    targets = [0, 0, 0, 1, 1, 1, 1]
     predicted = [0, 1, 1, 1, 0, 1, 1]
-    outputs = {"probabilities": np.eye(len(task.labels))[predicted]}
+    encoded = labelled_set(np.array(targets))
+    outputs = certain_outputs(task, predicted)
     task.report(str(tmp_path), encoded, outputs)
     return task.metrics(encoded, outputs)
+
+
+def certain_outputs(task: ClassificationTask, label_ids: list[int]) -> dict[str, np.ndarray]:
+    """The outputs of a model that is sure of these labels."""
+    rows = np.eye(len(task.labels))
+    return {"probabilities": rows[label_ids]}
 
 
 def test_f1_of_two_labels_is_that_of_the_second_one(tmp_path, caplog):
@@ -126,8 +136,7 @@ def task_with_main_metric(tmp_path, labels: list[str], main_metric: str) -> Clas
     processor.main_metric = main_metric
     task = ClassificationTask(processor)
     encoded = labelled_set(np.array([0, 1]))
-    probabilities = np.eye(len(labels))[[0, 1]]
-    metrics = task.metrics(encoded, {"probabilities": probabilities})
+    metrics = task.metrics(encoded, certain_outputs(task, [0, 1]))
     assert "eval_macro_f1" in metrics
     return task
 
@@ -163,7 +172,12 @@ def test_a_main_metric_that_the_labels_have(tmp_path):
 
 def test_several_labels_at_once():
     task = text_task(["x", "y", "z"], is_multi_label=True)
-    targets = np.int32([[1, 0, 1], [0, 0, 0]])
+    targets = np.int32(
+        [
+            [1, 0, 1],
+            [0, 0, 0],
+        ]
+    )
     probabilities = 1 / (1 + np.exp(-LOGITS))
     target_probabilities = np.where(targets, probabilities, 1 - probabilities)
     losses = -np.log(target_probabilities).mean(1)
@@ -171,18 +185,24 @@ def test_several_labels_at_once():
     assert_close(outputs["loss"], losses, rtol=1e-5)
     assert_close(outputs["probabilities"], probabilities)
     predictions = task.predictions({"probabilities": probabilities})
-    assert_equal(predictions, [[1, 0, 1], [0, 0, 1]])
+    expected = [
+        [1, 0, 1],
+        [0, 0, 1],
+    ]
+    assert_equal(predictions, expected)
 
 
 def test_a_score(tmp_path):
     task = ClassificationTask(StsbProcessor())
     logits = np.float32([[2.5], [-1.0]])
-    batch = features(np.float32([2.0, 1.0]))
-    outputs = task.outputs(FixedModel(logits), batch)
+    targets = np.float32([2.0, 1.0])
+    outputs = task.outputs(FixedModel(logits), features(targets))
     assert_close(outputs["loss"], [0.25, 4.0])
     assert_equal(outputs["score"], [2.5, -1.0])
-    task.write_predictions(str(tmp_path), None, {"score": logits[:, 0]})
-    assert (tmp_path / "test_results.tsv").read_text() == "2.5\n-1.0\n"
+    scores = {"score": logits[:, 0]}
+    task.write_predictions(str(tmp_path), None, scores)
+    results = tmp_path / "test_results.tsv"
+    assert results.read_text() == "2.5\n-1.0\n"
     assert task.main_metric == "eval_spearman"
 
 
@@ -194,7 +214,8 @@ def constant_losses(processor, targets: np.ndarray, **arguments) -> np.ndarray |
 
 def test_losses_of_the_best_constant_label():
     losses = constant_losses(ColaProcessor(), np.int32([1, 0, 1, 1]))
-    assert_close(losses, -np.log([0.75, 0.25, 0.75, 0.75]), rtol=1e-7)
+    shares = [0.75, 0.25, 0.75, 0.75]
+    assert_close(losses, -np.log(shares), rtol=1e-7)
 
 
 def test_losses_of_the_best_constant_score():
@@ -204,10 +225,18 @@ def test_losses_of_the_best_constant_score():
 
 def test_losses_of_the_best_constant_probabilities_of_several_labels():
     processor = TextProcessor("0", labels=["x", "y"], is_multi_label=True)
-    targets = np.int32([[1, 0], [0, 0], [0, 0], [0, 0]])
+    targets = np.int32(
+        [
+            [1, 0],
+            [0, 0],
+            [0, 0],
+            [0, 0],
+        ]
+    )
     losses = constant_losses(processor, targets)
     # No example has the second label, whose loss is 0.
-    first_label_losses = -np.log([0.25, 0.75, 0.75, 0.75])
+    shares = [0.25, 0.75, 0.75, 0.75]
+    first_label_losses = -np.log(shares)
     assert_close(losses, first_label_losses / 2, rtol=1e-7)
 
 
@@ -216,20 +245,24 @@ def test_the_best_constant_output_of_weighted_labels_is_unknown():
     assert constant_losses(ColaProcessor(), targets, class_weights=[1.0, 3.5]) is None
 
 
+def write_cola(folder):
+    (folder / "train.tsv").write_text("s\t1\t*\tthe cat\n")
+
+
 def test_class_weights(tmp_path, caplog):
     task = ClassificationTask(ColaProcessor(), class_weights=[1.0, 3.5])
     batch = features(np.int32([1, 0]))
     assert_equal(task.weights(batch), [3.5, 1.0])
     batch = features(np.int32([1, 1]), is_real=(0, 1))
     assert_equal(task.weights(batch), [0.0, 3.5])
-    (tmp_path / "train.tsv").write_text("s\t1\t*\tthe cat\n")
+    write_cola(tmp_path)
     caplog.set_level("INFO", logger="absl")
     task.read(DataFiles(str(tmp_path)), "train")
     assert "Class weights: 0: 1, 1: 3.5" in caplog.messages
 
 
 def test_class_weights_of_another_number_than_the_labels(tmp_path):
-    (tmp_path / "train.tsv").write_text("s\t1\t*\tthe cat\n")
+    write_cola(tmp_path)
     task = ClassificationTask(ColaProcessor(), class_weights=[1.0])
     with pytest.raises(InputError, match="1 weights for 2 labels"):
         task.read(DataFiles(str(tmp_path)), "train")
@@ -244,17 +277,29 @@ def test_predictions_are_written_without_the_file_for_glues_site(tmp_path, caplo
     task = ClassificationTask(ColaProcessor())
     (tmp_path / "test.tsv").write_text("index\tsentence\n0\tthe cat\n")
     task.read(DataFiles(str(tmp_path)), "test")
-    (tmp_path / "glue_submission").write_text("a file in the folder's place")
+    submission = tmp_path / "glue_submission"
+    submission.write_text("a file in the folder's place")
     probabilities = np.float32([[0.99953365, 4.663804e-05]])
-    task.write_predictions(str(tmp_path), None, {"probabilities": probabilities})
+    outputs = {"probabilities": probabilities}
+    task.write_predictions(str(tmp_path), None, outputs)
+    results = tmp_path / "test_results.tsv"
     # The digits are those of the original.
-    assert (tmp_path / "test_results.tsv").read_text() == "0.99953365\t4.663804e-05\n"
-    assert f"no file for GLUE's site is written: {tmp_path}/glue_submission" in caplog.text
+    assert results.read_text() == "0.99953365\t4.663804e-05\n"
+    assert f"no file for GLUE's site is written: {submission}" in caplog.text
 
 
-# The labels are a a a a b b c, and a a b c b a c are predicted.
-TARGETS = np.array([0, 0, 0, 0, 1, 1, 2])
-PREDICTIONS = np.array([0, 0, 1, 2, 1, 0, 2])
+# Pairs of a true label and a predicted one.
+TARGETS, PREDICTIONS = np.transpose(
+    [
+        (0, 0),
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (1, 1),
+        (1, 0),
+        (2, 2),
+    ]
+)
 
 
 def test_the_scores_and_the_confusion_matrix(tmp_path, caplog):

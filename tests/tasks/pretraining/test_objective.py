@@ -34,6 +34,10 @@ NEXT_SENTENCE_WEIGHTS = {
 }
 
 
+def assert_close(actual, expected, rtol: float = 1e-6):
+    np.testing.assert_allclose(actual, expected, rtol=rtol)
+
+
 def as_floats(sums: dict) -> dict[str, float]:
     return {name: float(value) for name, value in sums.items()}
 
@@ -58,10 +62,10 @@ def test_without_next_sentences_the_loss_and_its_gradients_are_those_of_the_mask
     expected = losses_of(model, batch)
     objective = PretrainingObjective(model, 8, use_next_sentence_loss=False)
     loss, sums = loss_without_next_sentences(model, objective, batch)
-    np.testing.assert_allclose(loss, expected.masked_lm, rtol=1e-6)
-    np.testing.assert_allclose(sums["loss"], expected.masked_lm, rtol=1e-6)
+    assert_close(loss, expected.masked_lm)
+    assert_close(sums["loss"], expected.masked_lm)
     next_sentence_loss = sums["next_sentence_loss"] / 8
-    np.testing.assert_allclose(next_sentence_loss, expected.next_sentence, rtol=1e-6)
+    assert_close(next_sentence_loss, expected.next_sentence)
     metrics = objective.set_metrics(as_floats(sums), 8)
     assert metrics["loss"] == metrics["masked_lm_loss"]
 
@@ -109,19 +113,31 @@ def test_the_loss_by_blocks_equals_the_loss_of_the_logits(objective_class, tmp_p
     logits_sums, logits_gradients = objective_gradients(objective, batch)
     assert gradients.keys() == logits_gradients.keys()
     for name, value in logits_sums.items():
-        np.testing.assert_allclose(sums[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            sums[name],
+            value,
+            rtol=1e-5,
+            atol=1e-6,
+            err_msg=name,
+        )
     for name, gradient in logits_gradients.items():
-        actual = tf.convert_to_tensor(gradients[name])
-        expected = tf.convert_to_tensor(gradient)
-        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            tf.convert_to_tensor(gradients[name]),
+            tf.convert_to_tensor(gradient),
+            rtol=1e-4,
+            atol=1e-6,
+            err_msg=name,
+        )
 
 
 def numpy_ids(batch: dict) -> np.ndarray:
     """The ids of a batch with the masked ones put back."""
     ids = np.array(batch["input_ids"])
+    positions = batch["masked_lm_positions"]
+    masked_ids = batch["masked_lm_ids"]
     for row, column in np.argwhere(batch["masked_lm_weights"]):
-        position = batch["masked_lm_positions"][row, column]
-        ids[row, position] = batch["masked_lm_ids"][row, column]
+        position = positions[row, column]
+        ids[row, position] = masked_ids[row, column]
     return ids
 
 
@@ -131,9 +147,11 @@ def some_batch(tmp_path) -> dict:
     (batch,) = first_batches(records, 1, 8)
     batch = {name: np.array(values) for name, values in batch.items()}
     batch["input_mask"][:, :8] = 1
-    orders = [np.random.default_rng(row).permutation(8) for row in range(8)]
-    positions = np.array(orders)[:, :PREDICTIONS]
-    return batch | {"masked_lm_positions": positions}
+    positions = []
+    for row in range(8):
+        order = np.random.default_rng(row).permutation(8)
+        positions.append(order[:PREDICTIONS])
+    return batch | {"masked_lm_positions": np.array(positions)}
 
 
 def test_masked_words_are_put_back_and_padding_puts_back_nothing(tmp_path):
@@ -161,16 +179,19 @@ def test_the_loss_left_to_right_is_the_mean_over_the_next_tokens(tmp_path):
     log_probs = model(inputs).masked_lm_log_probs.numpy()
     log_probs = log_probs[:, :-1]  # [B, S-1, V]
     next_ids = ids[:, 1:]
-    is_token = batch["input_mask"][:, 1:] == 1
-    next_log_probs = np.take_along_axis(log_probs, next_ids[..., None], axis=-1)[..., 0]
-    expected_loss = -next_log_probs[is_token].mean()
-    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
-    is_right = log_probs.argmax(-1) == next_ids
-    accuracy = is_right[is_token].mean()
+    next_mask = batch["input_mask"][:, 1:]
+    is_token = next_mask == 1
+    token_log_probs = log_probs[is_token]
+    token_ids = next_ids[is_token]
+    next_log_probs = token_log_probs[np.arange(len(token_ids)), token_ids]
+    expected_loss = -next_log_probs.mean()
+    assert_close(loss, expected_loss, rtol=1e-5)
+    is_right = token_log_probs.argmax(-1) == token_ids
+    accuracy = is_right.mean()
     metrics = objective.set_metrics(as_floats(sums), 8)
     assert metrics["next_token_accuracy"] == np.float32(accuracy)
-    np.testing.assert_allclose(metrics["loss"], expected_loss, rtol=1e-5)
-    np.testing.assert_allclose(metrics["next_token_loss"], expected_loss, rtol=1e-5)
+    assert_close(metrics["loss"], expected_loss, rtol=1e-5)
+    assert_close(metrics["next_token_loss"], expected_loss, rtol=1e-5)
 
     # Replicas and accumulation cut a batch: each part's share, with the totals of the whole.
     first_part = {name: values[:3] for name, values in batch.items()}
@@ -180,7 +201,8 @@ def test_the_loss_left_to_right_is_the_mean_over_the_next_tokens(tmp_path):
     totals = {name: first_totals[name] + second_totals[name] for name in first_totals}
     first_share, _ = objective.loss(first_part, totals, None)
     second_share, _ = objective.loss(second_part, totals, None)
-    np.testing.assert_allclose(float(first_share) + float(second_share), loss, rtol=1e-6)
+    sum_of_shares = float(first_share) + float(second_share)
+    assert_close(sum_of_shares, loss)
 
 
 def test_the_script_trains_and_evaluates_left_to_right(tmp_path):

@@ -40,20 +40,21 @@ class Difference(NamedTuple):
 
 def read_questions(path: str, count: int) -> list[tuple[str, str]]:
     """Questions from all over a SQuAD file, with their contexts."""
-    pairs = [
-        (question["question"], paragraph["context"])
-        for article in read_squad_json(path)
-        for paragraph in article["paragraphs"]
-        for question in paragraph["qas"]
-    ]
-    return pairs[:: max(1, len(pairs) // count)][:count]
+    pairs = []
+    for article in read_squad_json(path):
+        for paragraph in article["paragraphs"]:
+            context = paragraph["context"]
+            pairs += [(question["question"], context) for question in paragraph["qas"]]
+    step = max(1, len(pairs) // count)
+    return pairs[::step][:count]
 
 
 def examples_of(pairs: list[tuple[str, str]]) -> list[SquadExample]:
-    return [
-        SquadExample(str(number), question, [word.group() for word in find_words(context)])
-        for number, (question, context) in enumerate(pairs)
-    ]
+    examples = []
+    for number, (question, context) in enumerate(pairs):
+        words = [word.group() for word in find_words(context)]
+        examples.append(SquadExample(str(number), question, words))
+    return examples
 
 
 def agreement(
@@ -62,8 +63,6 @@ def agreement(
     """Exports a folder's checkpoint, and compares what it answers to texts with what the script
     makes of them.
     """
-    import tensorflow as tf
-
     options = ExportOptions(
         task_name="squad",
         export_dir=export_dir,
@@ -76,46 +75,82 @@ def agreement(
         max_query_length=QUERY,
     )
     serving_model.export(options)
-    serve = tf.saved_model.load(os.path.join(options.export_dir, "1")).signatures["serving_text"]
-    found = collections.defaultdict(list)
-    for start in range(0, len(pairs), _AT_ONCE):
-        questions, contexts = map(tf.constant, zip(*pairs[start : start + _AT_ONCE], strict=True))
-        for name, values in serve(question=questions, context=contexts).items():
-            found[name].extend(values.numpy())
+    answers = _graph_answers(options.export_dir, pairs)
 
-    rules, examples = SquadRules.from_values(vars(options)), examples_of(pairs)
+    rules = SquadRules.from_values(vars(options))
+    examples = examples_of(pairs)
     windows, results = _script(options, SquadTask(rules), examples)
     nbest = extract_candidates(examples, windows, results, rules).nbest
-    own = collections.defaultdict(list)
+    windows_of = collections.defaultdict(list)
     for window, result in zip(windows, results, strict=True):
-        own[window.example_index].append((window, result.start_logits, result.end_logits))
-    num_close, differing = 0, []
+        entry = (window, result.start_logits, result.end_logits)
+        windows_of[window.example_index].append(entry)
+    num_close = 0
+    differing = []
     for number, (_, context) in enumerate(pairs):
-        ranked = plain_squad.spans(own[number], rules.n_best_size, rules.max_answer_length)
-        gap = ranked[0][3] - ranked[1][3] if len(ranked) > 1 else math.inf
-        num_close += gap < CLOSE
-        script, text = nbest[str(number)][0]["text"], found["answer"][number].decode()
-        expected = (
-            plain_squad.pieces_of(ranked[0], own[number], LENGTH, STRIDE) if ranked else (-1, -1)
+        question_windows = windows_of[number]
+        ranked = plain_squad.spans(
+            question_windows,
+            rules.n_best_size,
+            rules.max_answer_length,
         )
-        if (found["start_piece"][number], found["end_piece"][number]) != expected:
+        gap = _gap(ranked)
+        num_close += gap < CLOSE
+        answer = {name: values[number] for name, values in answers.items()}
+        text = answer["answer"].decode()
+        best_entry, *_ = nbest[str(number)]
+        script = best_entry["text"]
+        expected = (-1, -1)
+        if ranked:
+            expected = plain_squad.pieces_of(ranked[0], question_windows, LENGTH, STRIDE)
+        if (answer["start_piece"], answer["end_piece"]) != expected:
             differing.append(Difference("span", gap, script, text))
             continue
         if ranked:
-            assert context[found["start"][number] : found["end"][number]] == text
+            start, end = answer["start"], answer["end"]
+            assert context[start:end] == text
         if text != script:
-            window, start, end = own[number][ranked[0][0]][0], *ranked[0][1:3]
-            differing.append(
-                Difference(_kind(script, text, window.tokens[start : end + 1]), gap, script, text)
-            )
+            window_number, first, last, _ = ranked[0]
+            window, _, _ = question_windows[window_number]
+            tokens = window.tokens[first : last + 1]
+            kind = _kind(script, text, tokens)
+            differing.append(Difference(kind, gap, script, text))
+    best_texts = {entries[0]["text"] for entries in nbest.values()}
+    kinds = collections.Counter(one.kind for one in differing)
     counts = {
         "questions": len(pairs),
         "windows": len(windows),
-        "different_answers": len({entries[0]["text"] for entries in nbest.values()}),
+        "different_answers": len(best_texts),
         "two_best_scores_are_close": num_close,
-        "differences": {kind: sum(one.kind == kind for one in differing) for kind in KINDS},
+        "differences": {kind: kinds[kind] for kind in KINDS},
     }
     return counts, differing
+
+
+def _graph_answers(export_dir: str, pairs: list[tuple[str, str]]) -> dict[str, list]:
+    """The outputs of an export that reads text, by name."""
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(os.path.join(export_dir, "1"))
+    serve = loaded.signatures["serving_text"]
+    answers = collections.defaultdict(list)
+    for start in range(0, len(pairs), _AT_ONCE):
+        request = pairs[start : start + _AT_ONCE]
+        outputs = serve(
+            question=tf.constant([question for question, _ in request]),
+            context=tf.constant([context for _, context in request]),
+        )
+        for name, values in outputs.items():
+            answers[name].extend(values.numpy())
+    return answers
+
+
+def _gap(ranked: list) -> float:
+    """How far the score of the best span leads."""
+    if len(ranked) < 2:
+        return math.inf
+    best, second, *_ = ranked
+    return best[3] - second[3]
 
 
 def _kind(script: str, text: str, tokens: list[str]) -> str:
@@ -130,19 +165,21 @@ def _script(options: ExportOptions, task: SquadTask, examples: list[SquadExample
     """Windows and logits as in run_squad.py."""
     import tensorflow as tf
 
-    encoded = encode_questions(
-        examples, FullTokenizer(options.vocab_file, task.rules.do_lower_case), task.rules
-    )
-    model = task.build_model(
-        BertConfig.from_json_file(options.bert_config_file), use_one_hot_embeddings=False
-    )
+    tokenizer = FullTokenizer(options.vocab_file, task.rules.do_lower_case)
+    encoded = encode_questions(examples, tokenizer, task.rules)
+    config = BertConfig.from_json_file(options.bert_config_file)
+    model = task.build_model(config, use_one_hot_embeddings=False)
     load_checkpoint(model, options.init_checkpoint)
-    run = tf.function(
-        lambda features: task.outputs(model, features), autograph=False, reduce_retracing=True
-    )
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def run(features):
+        return task.outputs(model, features)
+
+    windows = encoded.windows
     outputs = collections.defaultdict(list)
-    for start in range(0, len(encoded.windows), _AT_ONCE):
-        rows = np.arange(start, min(start + _AT_ONCE, len(encoded.windows)))
-        for name, logits in run(encoded.features(rows, LENGTH)).items():
+    for start in range(0, len(windows), _AT_ONCE):
+        end = min(start + _AT_ONCE, len(windows))
+        batch = encoded.features(np.arange(start, end), LENGTH)
+        for name, logits in run(batch).items():
             outputs[name].extend(logits.numpy())
-    return encoded.windows, raw_results(encoded.windows, outputs)
+    return windows, raw_results(windows, outputs)
