@@ -37,14 +37,36 @@ NEEDS = {
 # The files and folders of `pytest -m core`: what the original does, without exports, other runtimes
 # and experiments.
 CORE = (
-    "cli", "checkpoints/test_names.py", "checkpoints/test_tf1.py", "checkpoints/test_manager.py", "compat", "data",
-    "io", "metrics", "modeling/test_bert.py", "modeling/test_layers.py", "modeling/test_attention.py",
-    "modeling/test_pretrainer.py", "modeling/test_task_models.py", "optimization/test_adam.py",
-    "optimization/test_schedules.py", "options", "tasks/classification/test_glue.py", "tasks/squad/test_answers.py",
-    "tasks/squad/test_examples.py", "tasks/squad/test_windows.py", "test_config.py", "test_docs.py", "test_golden.py",
-    "test_imports.py", "test_original_commands.py", "test_original_flags.py", "test_scripts.py",
-    "test_tokenization.py", "training/test_step.py",
-)  # fmt: skip
+    "cli",
+    "checkpoints/test_names.py",
+    "checkpoints/test_tf1.py",
+    "checkpoints/test_manager.py",
+    "compat",
+    "data",
+    "io",
+    "metrics",
+    "modeling/test_bert.py",
+    "modeling/test_layers.py",
+    "modeling/test_attention.py",
+    "modeling/test_pretrainer.py",
+    "modeling/test_task_models.py",
+    "optimization/test_adam.py",
+    "optimization/test_schedules.py",
+    "options",
+    "tasks/classification/test_glue.py",
+    "tasks/squad/test_answers.py",
+    "tasks/squad/test_examples.py",
+    "tasks/squad/test_windows.py",
+    "test_config.py",
+    "test_docs.py",
+    "test_golden.py",
+    "test_imports.py",
+    "test_original_commands.py",
+    "test_original_flags.py",
+    "test_scripts.py",
+    "test_tokenization.py",
+    "training/test_step.py",
+)
 
 
 def pytest_addoption(parser: pytest.Parser):

@@ -9,7 +9,17 @@ from typing import NamedTuple
 from tests.shared import ROOT
 
 # Folders that no commit contains.
-LEFTOVERS = (".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "site")
+LEFTOVERS = (
+    ".git",
+    ".venv*",
+    "__pycache__",
+    ".*_cache",
+    ".hypothesis",
+    "build",
+    "dist",
+    "site",
+    "*.egg-info",
+)
 
 
 class Instruction(NamedTuple):
@@ -47,15 +57,18 @@ def parse(text: str) -> list[Instruction]:
 
 
 def _is_leftover(name: str) -> bool:
-    return name.endswith(".egg-info") or any(fnmatch.fnmatch(name, part) for part in LEFTOVERS)
+    return any(fnmatch.fnmatch(name, pattern) for pattern in LEFTOVERS)
 
 
 def project_files() -> list[str]:
     """Returns the files of the checkout, without what builds and environments leave in it."""
     names = []
-    for folder, folders, files in os.walk(ROOT):
-        folders[:] = [name for name in folders if not _is_leftover(name)]
-        names += [str(pathlib.Path(folder, name).relative_to(ROOT)) for name in files]
+    for folder, subfolders, files in os.walk(ROOT):
+        # os.walk enters the folders that stay in this list.
+        subfolders[:] = [name for name in subfolders if not _is_leftover(name)]
+        for file in files:
+            path = pathlib.Path(folder, file)
+            names.append(str(path.relative_to(ROOT)))
     return sorted(names)
 
 
@@ -63,12 +76,14 @@ def _matches(path: str, pattern: str) -> bool:
     """Returns whether a pattern of .dockerignore matches a path or a folder above it."""
     parts = path.split("/")
     if pattern.startswith("**/"):
-        return any(fnmatch.fnmatch(part, pattern[3:]) for part in parts)
-    depth = pattern.count("/") + 1
-    return len(parts) >= depth and all(
-        fnmatch.fnmatch(part, piece)
-        for part, piece in zip(parts[:depth], pattern.split("/"), strict=True)
-    )
+        name_pattern = pattern.removeprefix("**/")
+        return any(fnmatch.fnmatch(part, name_pattern) for part in parts)
+    part_patterns = pattern.split("/")
+    if len(parts) < len(part_patterns):
+        return False
+    # The parts below the folder that the pattern names do not count.
+    pairs = zip(parts, part_patterns, strict=False)
+    return all(fnmatch.fnmatch(part, part_pattern) for part, part_pattern in pairs)
 
 
 def is_ignored(path: str, dockerignore: str) -> bool:
@@ -92,7 +107,19 @@ def _is_copied(name: str, pattern: str) -> bool:
 def sources(copy: Instruction, files: list[str]) -> dict[str, list[str]]:
     """Returns the files behind each source of a COPY."""
     *patterns, _ = copy.words.split()
-    return {pattern: [name for name in files if _is_copied(name, pattern)] for pattern in patterns}
+    files_by_pattern = {}
+    for pattern in patterns:
+        files_by_pattern[pattern] = [name for name in files if _is_copied(name, pattern)]
+    return files_by_pattern
+
+
+def _target_path(name: str, pattern: str) -> str:
+    """Returns the path of a copied file in the target: a folder's files keep theirs in it."""
+    folder = f"{pattern}/"
+    if name.startswith(folder):
+        return name.removeprefix(folder)
+    _, _, file = name.rpartition("/")
+    return file
 
 
 def copy_stage(stage: str, folder: pathlib.Path):
@@ -102,11 +129,9 @@ def copy_stage(stage: str, folder: pathlib.Path):
     for copy in parse((ROOT / "Dockerfile").read_text()):
         if copy.name != "COPY" or copy.stage != stage:
             continue
-        target = copy.words.split()[-1]
+        *_, target = copy.words.split()
         for pattern, names in sources(copy, files).items():
             for name in names:
-                is_folder = name.startswith(f"{pattern}/")
-                inner = name.removeprefix(f"{pattern}/") if is_folder else name.rpartition("/")[2]
-                path = folder / target / inner
+                path = folder / target / _target_path(name, pattern)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, path)

@@ -53,19 +53,20 @@ def write_model(folder: pathlib.Path, head: str, num_outputs: int):
     folder.mkdir(parents=True, exist_ok=True)
     pieces = [*toy.VOCABULARY, *MARKS]
     toy.write_vocabulary(folder, pieces)
-    config = toy.BERT_CONFIG | toy.NO_DROPOUT | {"vocab_size": len(pieces), "num_hidden_layers": 1}
+    sizes = {"vocab_size": len(pieces), "num_hidden_layers": 1}
+    config = toy.BERT_CONFIG | toy.NO_DROPOUT | sizes
     (folder / "bert_config.json").write_text(json.dumps(config))
-    encoder = named_variables(BertModel(BertConfig.from_dict(config)))
-    shapes = {name: variable.shape for name, variable in encoder.items()}
-    shapes |= {
-        f"{head}output_weights": (num_outputs, config["hidden_size"]),
-        f"{head}output_bias": (num_outputs,),
-    }
-    draws = np.random.default_rng(3)
-    weights = {
-        name: draws.normal(1.0 if name.endswith("gamma") else 0.0, 0.3, shape).astype(np.float32)
-        for name, shape in shapes.items()
-    }
+    encoder = BertModel(BertConfig.from_dict(config))
+    variables = named_variables(encoder)
+    shapes = {name: variable.shape for name, variable in variables.items()}
+    shapes[f"{head}output_weights"] = (num_outputs, config["hidden_size"])
+    shapes[f"{head}output_bias"] = (num_outputs,)
+    random = np.random.default_rng(3)
+    weights = {}
+    for name, shape in shapes.items():
+        mean = 1.0 if name.endswith("gamma") else 0.0
+        values = random.normal(mean, 0.3, shape)
+        weights[name] = values.astype(np.float32)
     tf1.write(str(folder / "bert_model.ckpt"), weights)
 
 
@@ -86,8 +87,11 @@ class Texts:
 
 
 def write_tsv(path: pathlib.Path, count: int, texts: Texts, label: Callable[[], str]):
-    rows = [f"{MARKS[number]} {texts.text()}\t{label()}\n" for number in range(count)]
-    path.with_suffix(".tsv").write_text("text\tlabel\n" + "".join(rows))
+    lines = ["text\tlabel\n"]
+    for mark in MARKS[:count]:
+        text = texts.text()
+        lines.append(f"{mark} {text}\t{label()}\n")
+    path.with_suffix(".tsv").write_text("".join(lines))
 
 
 def write_classes(path: pathlib.Path, count: int, texts: Texts):
@@ -106,42 +110,45 @@ def write_cola(path: pathlib.Path, count: int, texts: Texts):
     """The layout of the original's task: no header, the label in the second column, the text in
     the fourth.
     """
-    rows = [f"s\t{texts.number(2)}\t\t{MARKS[number]} {texts.text()}\n" for number in range(count)]
-    path.with_suffix(".tsv").write_text("".join(rows))
+    lines = []
+    for mark in MARKS[:count]:
+        label = texts.number(2)
+        lines.append(f"s\t{label}\t\t{mark} {texts.text()}\n")
+    path.with_suffix(".tsv").write_text("".join(lines))
 
 
 def write_choices(path: pathlib.Path, count: int, texts: Texts):
-    rows = []
-    for number in range(count):
-        choices = [texts.text(24) for _ in range(4)]
-        rows.append(
-            "\t".join(["q", f"{MARKS[number]} {texts.text(9)}", *choices, str(texts.number(4))])
-        )
-    path.with_suffix(".tsv").write_text("".join(f"{row}\n" for row in rows))
+    lines = []
+    for mark in MARKS[:count]:
+        choices = "\t".join(texts.text(24) for _ in range(4))
+        question = texts.text(9)
+        label = texts.number(4)
+        lines.append(f"q\t{mark} {question}\t{choices}\t{label}\n")
+    path.with_suffix(".tsv").write_text("".join(lines))
 
 
 def write_scored_pairs(path: pathlib.Path, count: int, texts: Texts):
     """Pairs of texts with scores from -1 to 1, but for a training set, of which the default loss
     reads none.
     """
-    lines = ["anchor\tpositive\tscore"]
-    lines += [
-        f"{MARKS[k]} {texts.text()}\t{texts.text(9)}\t{texts.number(21) / 10 - 1:.1f}"
-        for k in range(count)
-    ]
-    if path.name == "train":
-        lines = [line.rpartition("\t")[0] for line in lines]
-    path.with_suffix(".tsv").write_text("".join(f"{line}\n" for line in lines))
+    has_scores = path.name != "train"
+    lines = ["anchor\tpositive\tscore\n" if has_scores else "anchor\tpositive\n"]
+    for mark in MARKS[:count]:
+        anchor = texts.text()
+        positive = texts.text(9)
+        score = texts.number(21) / 10 - 1
+        end = f"\t{score:.1f}\n" if has_scores else "\n"
+        lines.append(f"{mark} {anchor}\t{positive}{end}")
+    path.with_suffix(".tsv").write_text("".join(lines))
 
 
 def write_tags(path: pathlib.Path, count: int, texts: Texts):
-    sentences = [
-        "".join(
-            f"{word} {('O', 'B-X', 'I-X')[texts.number(3)]}\n"
-            for word in [MARKS[number], *texts.words(20)]
-        )
-        for number in range(count)
-    ]
+    tags = ("O", "B-X", "I-X")
+    sentences = []
+    for mark in MARKS[:count]:
+        words = [mark, *texts.words(20)]
+        lines = [f"{word} {tags[texts.number(3)]}\n" for word in words]
+        sentences.append("".join(lines))
     path.with_suffix(".conll").write_text("\n".join(sentences))
 
 
@@ -151,16 +158,19 @@ def write_questions(path: pathlib.Path, count: int, texts: Texts):
     for number in range(count):
         words = texts.words(90)
         place = texts.number(len(words))
-        answer = {"text": words[place], "answer_start": len(" ".join([*words[:place], ""]))}
+        beginning = " ".join([*words[:place], ""])
+        answer = {
+            "text": words[place],
+            "answer_start": len(beginning),
+        }
         question = {
             "id": str(number),
             "question": f"{MARKS[number]} what was it",
             "answers": [answer],
         }
         paragraphs.append({"context": " ".join(words), "qas": [question]})
-    path.with_suffix(".json").write_text(
-        json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]})
-    )
+    dataset = {"version": "1.1", "data": [{"paragraphs": paragraphs}]}
+    path.with_suffix(".json").write_text(json.dumps(dataset))
 
 
 class Family(NamedTuple):
@@ -197,7 +207,11 @@ FAMILIES = {
     "classification": _classifier(3, write_classes, task_name="tsv"),
     "regression": _classifier(1, write_scores, task_name="tsv", label_type="score"),
     "multi-label": _classifier(
-        3, write_label_lists, task_name="tsv", label_type="multi", labels=["a", "b", "c"]
+        3,
+        write_label_lists,
+        task_name="tsv",
+        label_type="multi",
+        labels=["a", "b", "c"],
     ),
     "original": _classifier(2, write_cola, task_name="CoLA"),
     "choice": Family(
@@ -225,7 +239,13 @@ FAMILIES = {
         1,
     ),
     "squad": Family(
-        "run_squad", fine_tune, write_questions, SQUAD_LENGTHS, "predictions.json", 2, "cls/squad/"
+        "run_squad",
+        fine_tune,
+        write_questions,
+        SQUAD_LENGTHS,
+        "predictions.json",
+        2,
+        "cls/squad/",
     ),
 }
 
@@ -248,7 +268,10 @@ def prepared(folder: pathlib.Path, family: str, **counts: int):
     for seed, (name, count) in enumerate((SETS | counts).items()):
         kind.write(folder / name, count, Texts(seed))
     if family == "squad":
-        data = {"train_file": str(folder / "train.json"), "predict_file": str(folder / "dev.json")}
+        data = {
+            "train_file": str(folder / "train.json"),
+            "predict_file": str(folder / "dev.json"),
+        }
     else:
         data = {"data_dir": str(folder)}
     return kind.make_options(
@@ -294,43 +317,47 @@ def shared_run(tmp_path_factory, family: str, **changes) -> SharedRun:
 
     The first test that needs it makes it, for all test files and for all processes of pytest-xdist.
     """
-    name = "-".join(
-        ["run", family, *(f"{option}-{value}" for option, value in sorted(changes.items()))]
-    )
-    with session.alone_in(session.shared_folder(tmp_path_factory) / name) as folder:
-        record, output_dir = folder / "record.pickle", folder / "output"
+    parts = ["run", family]
+    for option, value in sorted(changes.items()):
+        parts.append(f"{option}-{value}")
+    run_folder = session.shared_folder(tmp_path_factory) / "-".join(parts)
+    with session.alone_in(run_folder) as folder:
+        record = folder / "record.pickle"
+        output_dir = folder / "output"
         if not record.exists():
             options = prepared(folder, family)
             run(family, options, output_dir, do_train=True, do_predict=True, **changes)
-            record.write_bytes(pickle.dumps((options, session.file_states(output_dir))))
-        options, states = pickle.loads(record.read_bytes())
-        assert session.file_states(output_dir) == states, (
-            f"a test has changed {output_dir}, which others read"
-        )
+            states = session.file_states(output_dir)
+            record.write_bytes(pickle.dumps((options, states)))
+        options, recorded_states = pickle.loads(record.read_bytes())
+        states = session.file_states(output_dir)
+        assert states == recorded_states, f"a test has changed {output_dir}, which others read"
         return SharedRun(folder, options, output_dir)
 
 
 def figures(output_dir: pathlib.Path) -> dict[str, float]:
     """What eval_results.txt holds."""
-    lines = (output_dir / "eval_results.txt").read_text().splitlines()
-    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+    results = {}
+    for line in (output_dir / "eval_results.txt").read_text().splitlines():
+        name, value = line.split(" = ")
+        results[name] = float(value)
+    return results
 
 
 def predicted_numbers(path: pathlib.Path) -> np.ndarray | None:
     """The numbers of a file of predictions, [rows, n]; None for one of texts."""
-    return {".tsv": lambda: np.loadtxt(path, ndmin=2), ".npy": lambda: np.load(path)}.get(
-        path.suffix, lambda: None
-    )()
+    if path.suffix == ".tsv":
+        return np.loadtxt(path, ndmin=2)
+    if path.suffix == ".npy":
+        return np.load(path)
+    return None
 
 
 def mark_of(input_ids: np.ndarray) -> int:
     """The number of the example that a row of ids is of."""
-    (found,) = {
-        number - len(toy.VOCABULARY)
-        for number in input_ids.ravel()
-        if number >= len(toy.VOCABULARY)
-    }
-    return int(found)
+    first_mark = len(toy.VOCABULARY)
+    (mark,) = {number for number in input_ids.ravel() if number >= first_mark}
+    return int(mark) - first_mark
 
 
 def noted_batches(monkeypatch) -> list[dict[str, np.ndarray]]:
@@ -338,7 +365,8 @@ def noted_batches(monkeypatch) -> list[dict[str, np.ndarray]]:
     the model is fed.
     """
     batches = []
-    real_init, real_have_run = ExampleBatches.__init__, ExampleBatches.have_run
+    real_init = ExampleBatches.__init__
+    real_have_run = ExampleBatches.have_run
 
     def init(self, encoded, *arguments, **keywords):
         self.noted = collections.deque()

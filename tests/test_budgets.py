@@ -40,9 +40,10 @@ MAX_STATEMENTS = {
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
-# Expression nodes a line of code: the mean of the package, and of a file in it.
+# Expression nodes a line of code: the mean of the package, of a file in it, and of the tests.
 MAX_MEAN_DENSITY = 4.0
 MAX_FILE_DENSITY = 5.0
+MAX_MEAN_DENSITY_OF_TESTS = 4.2
 
 
 class Measure(NamedTuple):
@@ -145,6 +146,7 @@ def test_no_extension_is_large():
 
 def test_lines_are_not_packed():
     assert mean_density(PACKAGE) <= MAX_MEAN_DENSITY
+    assert mean_density(ROOT / "tests") <= MAX_MEAN_DENSITY_OF_TESTS
     dense = {
         path: round(measure.density, 2)
         for path, measure in measures(PACKAGE).items()

@@ -22,45 +22,62 @@ from tests.shared import ROOT, in_test_long
 from tests.training.counted_steps import count_steps
 
 FLAGS = {"max_seq_length": 24, "train_batch_size": 16, "learning_rate": 3e-3, "random_seed": 1}
+FILLERS = ["the", "sat,", "on", '"mat"', "was\n", "a", "day\r\nin", "park;", "at", "noon."]
+WORDS_BY_TEAM = {"cats, dogs": "cat", "trains": "train"}
 
 
-def tickets(count: int, seed: int) -> tuple[list[str], list[str]]:
+def draw_tickets(count: int, seed: int) -> tuple[list[str], list[str]]:
     """Messages whose team one word tells, and which a table has to quote."""
-    draws = np.random.default_rng(seed)
-    fillers = ["the", "sat,", "on", '"mat"', "was\n", "a", "day\r\nin", "park;", "at", "noon."]
-    texts, teams = [], list(draws.choice(["cats, dogs", "trains"], count))
+    random = np.random.default_rng(seed)
+    teams = random.choice(list(WORDS_BY_TEAM), count).tolist()
+    texts = []
     for team in teams:
-        words = list(draws.choice(fillers, draws.integers(2, 9)))
-        words.insert(draws.integers(len(words) + 1), {"cats, dogs": "cat", "trains": "train"}[team])
+        num_fillers = random.integers(2, 9)
+        words = list(random.choice(FILLERS, num_fillers))
+        place = random.integers(len(words) + 1)
+        words.insert(place, WORDS_BY_TEAM[team])
         texts.append(" ".join(words))
-    return texts, [str(team) for team in teams]
+    return texts, teams
 
 
 def write_csv(path, texts, labels):
+    numbers = range(len(texts))
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerows(
-            [["number", "message", "team"], *zip(range(len(texts)), texts, labels, strict=True)]
-        )
+        writer.writerow(["number", "message", "team"])
+        writer.writerows(zip(numbers, texts, labels, strict=True))
     return path
 
 
+def read_record(folder):
+    """The task that a folder records."""
+    return json.loads((folder / "task.json").read_text())
+
+
 def test_a_csv_of_tickets_becomes_a_classifier_as_by_the_script(base, tmp_path):
-    train, dev = tickets(192, 1), tickets(48, 2)
-    files = {
-        f"{name}_file": write_csv(tmp_path / f"{name}.csv", *sets)
-        for name, sets in (("train", train), ("dev", dev))
-    }
+    train = draw_tickets(192, 1)
+    dev = draw_tickets(48, 2)
+    dev_texts, _ = dev
+    script_folder = tmp_path / "script"
+    memory_folder = tmp_path / "memory"
     columns = {"text_a_column": "message", "label_column": "team"}
-    given = FLAGS | columns | {"num_train_epochs": 8, "model": base, "task_name": "text"}
     run_here(
         "run_classifier.py",
         "--do_train",
         "--do_eval",
-        *flag_list(output_dir=tmp_path / "script", **given, **files),
+        *flag_list(
+            output_dir=script_folder,
+            train_file=write_csv(tmp_path / "train.csv", *train),
+            dev_file=write_csv(tmp_path / "dev.csv", *dev),
+            num_train_epochs=8,
+            model=base,
+            task_name="text",
+            **FLAGS,
+            **columns,
+        ),
     )
     trained = Classifier.train(
-        tmp_path / "memory",
+        memory_folder,
         *train,
         dev=dev,
         model=base,
@@ -68,27 +85,36 @@ def test_a_csv_of_tickets_becomes_a_classifier_as_by_the_script(base, tmp_path):
         **FLAGS,
     )
 
-    assert trained.metrics == figures(tmp_path / "script")
-    assert trained.metrics["eval_accuracy"] > 0.95
-    assert trained.classify("the train was on the mat")["label"] == "trains"
-    assert trained(dev[0]) == Predictor(tmp_path / "script")(dev[0])
-    records = [
-        json.loads((tmp_path / name / "task.json").read_text()) for name in ("script", "memory")
-    ]
-    assert records[0] == records[1]
-    assert records[0]["task_name"] == "text"
-    assert (tmp_path / "memory" / "labels.txt").read_text() == "cats, dogs\ntrains\n"
-    assert (tmp_path / "memory" / "run.jsonl").exists()
+    assert trained.metrics == figures(script_folder)
+    accuracy = trained.metrics["eval_accuracy"]
+    assert accuracy > 0.95
+    answer = trained.classify("the train was on the mat")
+    assert answer["label"] == "trains"
+    predictor = Predictor(script_folder)
+    assert trained(dev_texts) == predictor(dev_texts)
+    record = read_record(memory_folder)
+    assert record == read_record(script_folder)
+    assert record["task_name"] == "text"
+    labels = (memory_folder / "labels.txt").read_text()
+    assert labels == "cats, dogs\ntrains\n"
+    assert (memory_folder / "run.jsonl").exists()
 
     # The earlier name of the task reads the folder, too, and the folder of files.
-    ended = end_of(
-        "run_classifier.py", "--do_eval",
-        *flag_list(task_name="tsv", data_dir=tmp_path, model=tmp_path / "memory", **columns,
-                   output_dir=tmp_path / "again"),
-    )  # fmt: skip
-    assert ended.status == 0, ended.sentence
-    assert "its results are those of another task" not in ended.log
-    assert figures(tmp_path / "again")["eval_accuracy"] == trained.metrics["eval_accuracy"]
+    evaluation = end_of(
+        "run_classifier.py",
+        "--do_eval",
+        *flag_list(
+            task_name="tsv",
+            data_dir=tmp_path,
+            model=memory_folder,
+            output_dir=tmp_path / "again",
+            **columns,
+        ),
+    )
+    assert evaluation.status == 0, evaluation.sentence
+    assert "its results are those of another task" not in evaluation.log
+    results = figures(tmp_path / "again")
+    assert results["eval_accuracy"] == accuracy
 
 
 PAIRS = [("the cat", "sat"), ("a train", "left")]
@@ -96,21 +122,42 @@ PAIRS = [("the cat", "sat"), ("a train", "left")]
 
 @pytest.mark.parametrize(
     ("labels", "label_type"),
-    [([0, 1], "single"), ([0.5, 2], "score"), ([{"x", "y, z"}, ()], "multi")],
+    [
+        ([0, 1], "single"),
+        ([0.5, 2], "score"),
+        ([{"x", "y, z"}, ()], "multi"),
+    ],
 )
 def test_the_labels_tell_their_type(labels, label_type):
     data = ClassificationData.from_lists(PAIRS, labels)
     assert data.label_type == label_type
-    assert data.rows("train")[1].fields[:2] == ["the cat", "sat"]
+    _header, first_row, *_ = data.rows("train")
+    text_a, text_b, *_ = first_row.fields
+    assert [text_a, text_b] == ["the cat", "sat"]
 
 
 @pytest.mark.parametrize(
     ("texts", "labels", "answer", "metric"),
     [
-        (PAIRS, [{"x", "y, z", "a = b"}, ()], {"labels", "probabilities"}, "eval_f1_a = b"),
+        (
+            PAIRS,
+            [{"x", "y, z", "a = b"}, ()],
+            {"labels", "probabilities"},
+            "eval_f1_a = b",
+        ),
         *in_test_long(
-            (PAIRS, [0, 1], {"label", "probabilities"}, "eval_accuracy"),
-            (["the cat", "a train"], [0.5, 2], {"score"}, "eval_spearman"),
+            (
+                PAIRS,
+                [0, 1],
+                {"label", "probabilities"},
+                "eval_accuracy",
+            ),
+            (
+                ["the cat", "a train"],
+                [0.5, 2],
+                {"score"},
+                "eval_spearman",
+            ),
         ),
     ],
 )
@@ -120,125 +167,178 @@ def test_pairs_scores_and_label_lists(base, tmp_path, texts, labels, answer, met
     trained = Classifier.train(tmp_path / "model", data, dev=data, model=str(base), **flags)
     assert set(trained(texts[0])) == answer
     assert metric in trained.metrics
-    (kept,) = trained.model.trained.checkpoint_metadata["metrics"].values()
-    assert kept.items() <= trained.metrics.items()
-    assert metric in kept
+    metadata = trained.model.trained.checkpoint_metadata
+    (recorded_metrics,) = metadata["metrics"].values()
+    assert recorded_metrics.items() <= trained.metrics.items()
+    assert metric in recorded_metrics
 
 
 @pytest.mark.parametrize(
-    ("labels", "is_warned_of"),
-    [([0.0, 1.0, 1], True), ([0.5, 1.0, 1], False), ([0, 1, 1], False), (["a", 1.0], False)],
+    ("labels", "num_warnings"),
+    [
+        pytest.param([0.0, 1.0, 1], 1, id="whole floats"),
+        pytest.param([0.5, 1.0, 1], 0, id="a fraction"),
+        pytest.param([0, 1, 1], 0, id="integers"),
+        pytest.param(["a", 1.0], 0, id="a text"),
+    ],
 )
-def test_whole_numbers_with_a_point_may_be_classes(labels, is_warned_of, caplog):
-    ClassificationData.from_lists("abc"[: len(labels)], labels).warn_of_whole_scores()
+def test_whole_numbers_with_a_point_may_be_classes(labels, num_warnings, caplog):
+    texts = "abc"[: len(labels)]
+    data = ClassificationData.from_lists(texts, labels)
+    data.warn_of_whole_scores()
     message = (
         "labels: numbers with a point are learnt as scores, and all of these are whole; pass whole "
         "numbers or"
     )
-    assert [message in text for text in caplog.messages] == [True] * is_warned_of
+    assert len(caplog.messages) == num_warnings
+    assert all(message in text for text in caplog.messages)
 
 
 @pytest.mark.needs_extra("pandas")
 def test_columns_of_a_frame():
     import pandas
 
-    frame = pandas.DataFrame({"a": ["x", None], "b": ["y", "z"], "n": [1, 2], "s": [0.5, 1.5]})
-    data = ClassificationData.from_frame(frame, text=("a", "b"), label="n")
-    assert data == ([["x", "y"], [None, "z"]], [1, 2])
-    assert [row.fields for row in data.rows("train")][:2] == [
-        ["text_a", "text_b", "label"],
-        ["x", "y", 1],
-    ]
-    found = [ClassificationData.from_frame(frame, "b", name) for name in "nsa"]
-    assert [data.label_type for data in found] == ["single", "score", "single"]
-    assert found[2].labels == ["x", None]
+    frame = pandas.DataFrame(
+        {
+            "a": ["x", None],
+            "b": ["y", "z"],
+            "n": [1, 2],
+            "s": [0.5, 1.5],
+        }
+    )
+    pairs = ClassificationData.from_frame(frame, text=("a", "b"), label="n")
+    assert pairs == ([["x", "y"], [None, "z"]], [1, 2])
+    header, first_row, *_ = pairs.rows("train")
+    assert header.fields == ["text_a", "text_b", "label"]
+    assert first_row.fields == ["x", "y", 1]
+
+    integers = ClassificationData.from_frame(frame, "b", "n")
+    assert integers.label_type == "single"
+    floats = ClassificationData.from_frame(frame, "b", "s")
+    assert floats.label_type == "score"
+    texts = ClassificationData.from_frame(frame, "b", "a")
+    assert texts.label_type == "single"
+    assert texts.labels == ["x", None]
 
 
 NO_FLAG = "Classifier.train takes no such flag"
 
 
 @pytest.mark.parametrize(
-    ("texts", "labels", "flags", "message"),
+    ("texts", "labels", "message"),
     [
-        (["a"], ["x", "y"], {}, "1 texts and 2 labels are given; give each text its label"),
-        (
+        pytest.param(
+            ["a"],
+            ["x", "y"],
+            "1 texts and 2 labels are given; give each text its label",
+            id="more labels than texts",
+        ),
+        pytest.param(
             ["a", ("b", "c")],
             ["x", "y"],
-            {},
             "^train: row 2: has 2 texts and the first row 1; give as many",
+            id="text and pair",
         ),
-        (
+        pytest.param(
             ["a", 3],
             ["x", "y"],
-            {},
             "^train: row 2: --text_a_column=text_a is not a text; give it a text",
+            id="number as text",
         ),
-        (["a", "b"], ["x", float("nan")], {}, "^train: row 2: has no label"),
-        (
+        pytest.param(
+            ["a", "b"],
+            ["x", float("nan")],
+            "^train: row 2: has no label",
+            id="missing label",
+        ),
+        pytest.param(
             ["a", "b"],
             [[1, 0, 1], [0, 1, 0]],
-            {},
             "^train: each example has 3 zeros or ones in place of labels; give",
+            id="vectors of zeros and ones",
         ),
-        (
+        pytest.param(
             ["a", "b"],
             ["a\nb", "c"],
-            {},
             r"^train: the label 'a\\nb' has a tab or a line end, which the files of",
+            id="line end in a label",
         ),
-        (["a", "b"], ["x", "x"], {}, "train: all examples have the label 'x'"),
-        ([], [], {}, "^train: holds no example"),
-        (["a"], ["x"], {"lerning_rate": 1}, f"^lerning_rate: {NO_FLAG}; did you mean learning_"),
-        (["a"], ["x"], {"data_dir": "d"}, f"^data_dir: {NO_FLAG}; run_classifier.py --helpfull"),
-        (
+        pytest.param(
+            ["a", "b"],
+            ["x", "x"],
+            "train: all examples have the label 'x'",
+            id="one label",
+        ),
+        pytest.param(
+            [],
+            [],
+            "^train: holds no example",
+            id="no example",
+        ),
+        pytest.param(
             ["a"],
             None,
-            {},
             "^labels: give the labels of the texts, or texts as ClassificationData without labels",
+            id="no labels",
         ),
-        (ClassificationData(["a"], ["x"]), ["x"], {}, "^labels: give the labels of the texts"),
-        (
-            ["a"],
+        pytest.param(
+            ClassificationData(["a"], ["x"]),
             ["x"],
-            {"dev": ["a", "b"]},
-            r"^dev: must be a pair, \(texts, labels\), or ClassificationData",
+            "^labels: give the labels of the texts",
+            id="labels twice",
         ),
-        (["a"], ["x"], {"dev": ("a", "b")}, "^dev: must be a pair"),
-        (
-            ["a", "b"],
-            ["x", "y"],
-            {"dev": ([("a", "b")], ["x"])},
-            "^dev: one of the two sets has pairs of texts",
-        ),
-        (["a"], ["x"], {"learning_rate": "1e-4"}, "^learning_rate='1e-4': must be a number"),
-        (["a"], ["x"], {"class_weights": "1,2"}, "^class_weights='1,2': must be a list of texts"),
-        (["a"], ["x"], {"train_batch_size": 0}, "^train_batch_size=0: must be at least 1"),
     ],
 )
-def test_what_cannot_be_trained_on(base, tmp_path, texts, labels, flags, message):
+def test_data_that_cannot_be_trained_on(base, tmp_path, texts, labels, message):
+    folder = tmp_path / "model"
     with pytest.raises(InputError, match=message):
-        Classifier.train(tmp_path / "model", texts, labels, model=base, **flags)
-    assert not (tmp_path / "model").exists()
+        Classifier.train(folder, texts, labels, model=base)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("lerning_rate", 1, f"^lerning_rate: {NO_FLAG}; did you mean learning_"),
+        ("data_dir", "d", f"^data_dir: {NO_FLAG}; run_classifier.py --helpfull"),
+        ("dev", ["a", "b"], r"^dev: must be a pair, \(texts, labels\), or ClassificationData"),
+        ("dev", ("a", "b"), "^dev: must be a pair"),
+        ("learning_rate", "1e-4", "^learning_rate='1e-4': must be a number"),
+        ("class_weights", "1,2", "^class_weights='1,2': must be a list of texts"),
+        ("train_batch_size", 0, "^train_batch_size=0: must be at least 1"),
+    ],
+)
+def test_flags_that_cannot_be_trained_with(base, tmp_path, flag, value, message):
+    folder = tmp_path / "model"
+    with pytest.raises(InputError, match=message):
+        Classifier.train(folder, ["a"], ["x"], model=base, **{flag: value})
+    assert not folder.exists()
+
+
+def test_both_sets_must_have_pairs_or_none(base, tmp_path):
+    folder = tmp_path / "model"
+    dev = ([("a", "b")], ["x"])
+    with pytest.raises(InputError, match=r"^dev: one of the two sets has pairs of texts"):
+        Classifier.train(folder, ["a", "b"], ["x", "y"], model=base, dev=dev)
+    assert not folder.exists()
 
 
 def test_the_three_lines_of_the_readme(base, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (block,) = (
-        found
-        for found in re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-        if "Classifier.train" in found
-    )
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (block,) = [block for block in blocks if "Classifier.train" in block]
     exec(block, {"folder": base})
-    assert re.match(
-        r"\{'label': '(animal|vehicle)', 'score': 0\.\d+\}$",
-        capsys.readouterr().out.splitlines()[-1],
-    )
+    *_, last_line = capsys.readouterr().out.splitlines()
+    assert re.match(r"\{'label': '(animal|vehicle)', 'score': 0\.\d+\}$", last_line)
 
 
 # === The folder of an earlier training ===
 
-ROWS = ClassificationData.from_lists(["a cat", "a train"] * 8, ["x", "y"] * 8).rows("train")
+TEXTS = ["a cat", "a train"] * 8
+LABELS = ["x", "y"] * 8
+SWAPPED_LABELS = ["y", "x"] * 8
+ROWS = ClassificationData.from_lists(TEXTS, LABELS).rows("train")
 
 
 def earlier_training(folder, **flags):
@@ -270,20 +370,26 @@ def differences(folder, flags, rows=ROWS):
 
 
 def test_other_data_and_flags_than_those_of_the_folder_are_told(tmp_path):
-    flags = earlier_training(tmp_path / "a", learning_rate=1e-4)
-    assert differences(tmp_path / "a", flags) == ""
-    assert differences(tmp_path / "a", flags | {"eval_batch_size": 9}) == ""
-    other = ClassificationData.from_lists(["a cat", "a train"] * 8, ["y", "x"] * 8).rows("train")
-    assert differences(tmp_path / "a", flags | {"learning_rate": 1e-3}, other) == (
+    folder = tmp_path / "a"
+    flags = earlier_training(folder, learning_rate=1e-4)
+    assert differences(folder, flags) == ""
+    assert differences(folder, flags | {"eval_batch_size": 9}) == ""
+    other_rows = ClassificationData.from_lists(TEXTS, SWAPPED_LABELS).rows("train")
+    other_flags = flags | {"learning_rate": 1e-3}
+    assert differences(folder, other_flags, other_rows) == (
         "other texts or labels, --learning_rate=0.001 (0.0001 before)"
     )
-    (tmp_path / "a" / "run.jsonl").unlink()
-    assert differences(tmp_path / "a", flags).startswith("other data and flags")
+    (folder / "run.jsonl").unlink()
+    without_log = differences(folder, flags)
+    assert without_log.startswith("other data and flags")
+
+
+def read_files(folder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def test_a_folder_of_another_training_is_refused_resumed_or_replaced(base, tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "step_function", count_steps)  # its numbers are not the subject
-    texts, labels = [["a cat", "a train"] * 8, ["x", "y"] * 8]
     flags = {
         "max_seq_length": 8,
         "train_batch_size": 8,
@@ -293,38 +399,39 @@ def test_a_folder_of_another_training_is_refused_resumed_or_replaced(base, tmp_p
     }
     folder = tmp_path / "model"
 
-    def train(labels, **others):
-        return Classifier.train(folder, texts, labels, **flags | others)
+    def train(labels, **changes):
+        return Classifier.train(folder, TEXTS, labels, **flags | changes)
 
-    def trainings():
-        return [
-            (line["first_step"], line["num_updates"])
-            for line in run_log.read(str(folder), run_log.START)
-        ]
+    def read_trainings():
+        """The first step and the number of updates of each training."""
+        starts = run_log.read(str(folder), run_log.START)
+        return [(start["first_step"], start["num_updates"]) for start in starts]
 
-    train(labels)
-    train(labels)
-    assert trainings() == [(0, 2), (2, 0)]
+    train(LABELS)
+    train(LABELS)
+    assert read_trainings() == [(0, 2), (2, 0)]
+
     (folder / "notes.txt").write_text("mine")
-    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    for other, words in ((labels[::-1], {}), (labels, {"num_train_epochs": 2})):
-        with pytest.raises(
-            InputError,
-            match=r"model: holds a model that was trained differently: .*overwrite=True",
-        ):
-            train(other, **words)
+    files = read_files(folder)
+    trained_differently = r"model: holds a model that was trained differently: .*overwrite=True"
+    with pytest.raises(InputError, match=trained_differently):
+        train(SWAPPED_LABELS)
+    with pytest.raises(InputError, match=trained_differently):
+        train(LABELS, num_train_epochs=2)
     with pytest.raises(InputError, match="overwrite, resume: exclude each other"):
-        train(labels, overwrite=True, resume=True)
+        train(LABELS, overwrite=True, resume=True)
     with pytest.raises(InputError, match="all examples have the label 'x'"):
         train(["x"] * 16, overwrite=True)
-    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    assert read_files(folder) == files
 
-    train(labels, num_train_epochs=2, resume=True)
-    assert trainings() == [(0, 2), (2, 0), (2, 2)]
+    train(LABELS, num_train_epochs=2, resume=True)
+    assert read_trainings() == [(0, 2), (2, 0), (2, 2)]
+
     train(["z", "w"] * 8, overwrite=True)
-    assert trainings() == [(0, 2)]
-    assert (folder / "labels.txt").read_text() == "w\nz\n"
-    assert (folder / "notes.txt").read_text() == "mine"
+    assert read_trainings() == [(0, 2)]
+    files = read_files(folder)
+    assert files["labels.txt"] == b"w\nz\n"
+    assert files["notes.txt"] == b"mine"
     assert not list(folder.glob(".replaced*"))
 
 

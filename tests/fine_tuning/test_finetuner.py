@@ -29,19 +29,35 @@ def options(tmp_path_factory):
     base = toy.make_bert_base_dir(folder / "base")
     write_task(folder)
     return ClassificationOptions(
-        task_name="tsv", data_dir=str(folder), text_a_column="text", label_column="kind", max_seq_length=16,
-        vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
-        init_checkpoint=str(base / "bert_model.ckpt"), output_dir="", do_train=True, num_train_epochs=1.5,
-        train_batch_size=16, learning_rate=2e-2, random_seed=1, eval_batch_size=64, steps_per_loop=4,
-    )  # fmt: skip
+        task_name="tsv",
+        data_dir=str(folder),
+        text_a_column="text",
+        label_column="kind",
+        max_seq_length=16,
+        vocab_file=str(base / "vocab.txt"),
+        bert_config_file=str(base / "bert_config.json"),
+        init_checkpoint=str(base / "bert_model.ckpt"),
+        output_dir="",
+        do_train=True,
+        num_train_epochs=1.5,
+        train_batch_size=16,
+        learning_rate=2e-2,
+        random_seed=1,
+        eval_batch_size=64,
+        steps_per_loop=4,
+    )
 
 
 def run(options, folder, **changes):
     return fine_tune(dataclasses.replace(options, output_dir=str(folder), **changes))
 
 
-def history_of(folder):
+def read_evaluations(folder):
     return run_log.read(str(folder), run_log.EVALUATION)
+
+
+def evaluation_steps(folder):
+    return [evaluation["step"] for evaluation in read_evaluations(folder)]
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +77,16 @@ def plain(options, tmp_path_factory):
 
 
 def test_an_evaluation_leaves_a_confusion_matrix_and_a_chart(evaluated):
-    header, *rows = (
-        line.split("\t") for line in (evaluated / "confusion_matrix.tsv").read_text().splitlines()
-    )
+    with (evaluated / "confusion_matrix.tsv").open() as file:
+        header, *rows = csv.reader(file, delimiter="\t")
     labels = (evaluated / "labels.txt").read_text().splitlines()
     assert header == ["", *labels]
-    assert [row[0] for row in rows] == labels
+    row_labels = [row[0] for row in rows]
+    assert row_labels == labels
     counts = np.array([row[1:] for row in rows], int)
-    assert counts.trace() / counts.sum() == pytest.approx(figures(evaluated)["eval_accuracy"])
+    accuracy = counts.trace() / counts.sum()
+    results = figures(evaluated)
+    assert accuracy == pytest.approx(results["eval_accuracy"])
     assert sorted(scalars(evaluated, "loss")) == [10, 24]
     assert sorted(scalars(evaluated / "eval", "loss")) == [7, 14, 21, 24]
 
@@ -79,41 +97,45 @@ def test_evaluations_change_nothing_but_leave_the_best_checkpoint(
     last = checkpoint_values(evaluated / "model.ckpt-24")
     training_state.assert_equal(last, checkpoint_values(plain / "model.ckpt-24"))
 
-    history = history_of(evaluated)
-    assert [row["step"] for row in history] == [7, 14, 21, 24]
-    accuracies = [row["eval_accuracy"] for row in history]
-    best = history[int(np.argmax(accuracies))]  # the first of the best
+    assert evaluation_steps(evaluated) == [7, 14, 21, 24]
+    # `max` returns the first of the best.
+    best = max(read_evaluations(evaluated), key=lambda evaluation: evaluation["eval_accuracy"])
     assert best["step"] == 14
-    weights = checkpoint_values(evaluated / "best")
-    training_state.assert_equal(
-        weights,
-        {
-            name: value
-            for name, value in checkpoint_values(evaluated / f"model.ckpt-{best['step']}").items()
-            if not name.endswith(("adam_m", "adam_v"))
-        },
-    )
+    values_at_14 = checkpoint_values(evaluated / "model.ckpt-14")
+    weights_at_14 = {
+        name: value
+        for name, value in values_at_14.items()
+        if not name.endswith(("adam_m", "adam_v"))
+    }
+    best_weights = checkpoint_values(evaluated / "best")
+    training_state.assert_equal(best_weights, weights_at_14)
+
     # What follows training is of the best weights.
-    found = figures(evaluated)
-    assert found["global_step"] == best["step"]
-    assert found["eval_accuracy"] == pytest.approx(best["eval_accuracy"], abs=1e-7)
-    assert found["eval_loss"] == pytest.approx(best["eval_loss"], rel=1e-6)
+    results = figures(evaluated)
+    assert results["global_step"] == best["step"]
+    assert results["eval_accuracy"] == pytest.approx(best["eval_accuracy"], abs=1e-7)
+    assert results["eval_loss"] == pytest.approx(best["eval_loss"], rel=1e-6)
 
     # So is what a later command finds there, and what is made of the folder `best` alone.
-    predicted = np.loadtxt(evaluated / "test_results.tsv")
-    of_last = {
-        "do_train": False,
-        "do_predict": True,
-        "init_checkpoint": str(evaluated / "model.ckpt-24"),
-    }
-    for folder, changes in (
-        (evaluated, of_last),
-        (tmp_path / "of_best", of_last | {"init_checkpoint": str(evaluated / "best")}),
-    ):
-        run(options, folder, **changes)
-        np.testing.assert_allclose(np.loadtxt(folder / "test_results.tsv"), predicted, atol=2e-6)
-    run(options, tmp_path / "of_last", **of_last)
-    assert abs(np.loadtxt(tmp_path / "of_last" / "test_results.tsv") - predicted).max() > 1e-3
+    predictions = np.loadtxt(evaluated / "test_results.tsv")
+
+    def predict(folder, checkpoint):
+        run(
+            options,
+            folder,
+            do_train=False,
+            do_predict=True,
+            init_checkpoint=str(evaluated / checkpoint),
+        )
+        return np.loadtxt(folder / "test_results.tsv")
+
+    repeated = predict(evaluated, "model.ckpt-24")
+    np.testing.assert_allclose(repeated, predictions, atol=2e-6)
+    best_alone = predict(tmp_path / "best_alone", "best")
+    np.testing.assert_allclose(best_alone, predictions, atol=2e-6)
+    last_alone = predict(tmp_path / "last_alone", "model.ckpt-24")
+    differences = abs(last_alone - predictions)
+    assert differences.max() > 1e-3
     with pytest.raises(InputError, match="holds the best checkpoint of a run with evaluations"):
         run(options, evaluated, num_train_epochs=3.0)
 
@@ -121,22 +143,23 @@ def test_evaluations_change_nothing_but_leave_the_best_checkpoint(
 def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(
     options, evaluated, tmp_path, monkeypatch
 ):
-    measure, calls = Finetuner._metrics, []
+    measure = Finetuner._metrics
+    calls = []
 
-    def killed(*arguments):
+    def interrupt_second_call(*arguments):
         calls.append(arguments)
         if len(calls) == 2:
             raise KeyboardInterrupt
         return measure(*arguments)
 
     changes = {"eval_every_epochs": 7 / 16, "do_eval": True}  # 16 updates are an epoch
-    monkeypatch.setattr(Finetuner, "_metrics", killed)
+    monkeypatch.setattr(Finetuner, "_metrics", interrupt_second_call)
     with pytest.raises(KeyboardInterrupt):
         run(options, tmp_path, **changes)
-    assert [row["step"] for row in history_of(tmp_path)] == [7]
+    assert evaluation_steps(tmp_path) == [7]
     monkeypatch.undo()
     run(options, tmp_path, **changes)
-    assert history_of(tmp_path) == history_of(evaluated)
+    assert read_evaluations(tmp_path) == read_evaluations(evaluated)
     assert figures(tmp_path) == figures(evaluated)
     training_state.assert_equal(
         checkpoint_values(tmp_path / "best"),
@@ -152,20 +175,24 @@ def test_training_that_learns_nothing_stops_and_is_said(options, tmp_path, caplo
         "learning_rate": 0.0,
         "do_eval": True,
     }
-    assert not run(options, tmp_path, **changes).has_learnt
-    (loss,) = re.findall(
+    score = run(options, tmp_path, **changes)
+    assert not score.has_learnt
+    (constant_loss,) = re.findall(
         r"no better than the ([\d.]+) of a constant prediction: the model has learnt",
         caplog.text,
     )
     with open(pathlib.Path(options.data_dir) / "train.tsv") as file:
         labels = [row["kind"] for row in csv.DictReader(file, delimiter="\t")]
-    shares = np.unique(labels, return_counts=True)[1] / len(labels)
-    assert float(loss) == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-3)
-    assert [row["step"] for row in history_of(tmp_path)] == [3, 6, 9]
-    assert figures(tmp_path)["global_step"] == 3
+    _, counts = np.unique(labels, return_counts=True)
+    shares = counts / len(labels)
+    entropy = -(shares * np.log(shares)).sum()
+    assert float(constant_loss) == pytest.approx(entropy, rel=1e-3)
+    assert evaluation_steps(tmp_path) == [3, 6, 9]
+    results = figures(tmp_path)
+    assert results["global_step"] == 3
     # The same command again trains no further.
     run(options, tmp_path, **changes)
-    assert [row["step"] for row in history_of(tmp_path)] == [3, 6, 9]
+    assert evaluation_steps(tmp_path) == [3, 6, 9]
     assert not (tmp_path / "model.ckpt-12.index").exists()
 
 
@@ -173,7 +200,9 @@ def test_a_model_that_learns_is_no_reason_for_a_warning(options, tmp_path, caplo
     flags = {"learning_rate": 5e-3, "num_train_epochs": 4.0, "warmup_proportion": 0.199}
     score = run(options, tmp_path, do_eval=True, **flags)
     assert score.has_learnt
-    assert scalars(tmp_path, "learning_rate")[10] == pytest.approx(5e-3 * 10 / int(0.199 * 64))
+    learning_rates = scalars(tmp_path, "learning_rate")
+    num_warmup_steps = int(0.199 * 64)
+    assert learning_rates[10] == pytest.approx(5e-3 * 10 / num_warmup_steps)
     assert "learnt nothing" not in caplog.text
 
 
@@ -184,7 +213,8 @@ class Doubled:
     tensorboard_only = ()
 
     def __init__(self, objective):
-        self.totals, self.plain_loss = objective.totals, objective.loss
+        self.totals = objective.totals
+        self.plain_loss = objective.loss
 
     def loss(self, features, totals, dropout_seed):
         loss, _ = self.plain_loss(features, totals, dropout_seed)
@@ -202,7 +232,9 @@ def test_a_task_chooses_its_objective(options, plain, tmp_path, monkeypatch):
         lambda self, model: Doubled(objective(self, model)),
     )
     run(options, tmp_path, num_train_epochs=1 / 16, log_every_steps=1)
-    assert scalars(tmp_path, "loss")[1] == 2 * scalars(plain, "loss")[1]
+    doubled_losses = scalars(tmp_path, "loss")
+    plain_losses = scalars(plain, "loss")
+    assert doubled_losses[1] == 2 * plain_losses[1]
 
 
 @pytest.mark.parametrize(
@@ -216,5 +248,6 @@ def test_a_task_chooses_its_objective(options, plain, tmp_path, monkeypatch):
     ],
 )
 def test_a_gain_that_may_be_chance_is_no_learning(losses, num_examples, highest_that_learnt):
-    assert has_learnt(highest_that_learnt - 1e-6, num_examples, np.array(losses))
-    assert not has_learnt(highest_that_learnt + 1e-6, num_examples, np.array(losses))
+    constant_losses = np.array(losses)
+    assert has_learnt(highest_that_learnt - 1e-6, num_examples, constant_losses)
+    assert not has_learnt(highest_that_learnt + 1e-6, num_examples, constant_losses)

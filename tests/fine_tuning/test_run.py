@@ -24,18 +24,30 @@ from tests.shared import in_test_long
 @pytest.fixture
 def options(base, tmp_path):
     """CoLA's layout; every text stands in one file, and once."""
+    words = toy.VOCABULARY[5:45]
     for name, first in (("train", 0), ("dev", 12), ("test", 20)):
-        words = [toy.VOCABULARY[k] for k in range(5, 45)]
-        texts = [" ".join(words[first + k : first + k + 3]) for k in range(8)]
-        rows = [f"s\t{k % 2}\t*\t{text}\n" for k, text in enumerate(texts)]
+        starts = range(first, first + 8)
+        texts = [" ".join(words[start : start + 3]) for start in starts]
         if name == "test":
-            rows = ["id\ttext\n", *(f"{k}\t{text}\n" for k, text in enumerate(texts))]
+            rows = [f"{k}\t{text}\n" for k, text in enumerate(texts)]
+            rows.insert(0, "id\ttext\n")
+        else:
+            rows = [f"s\t{k % 2}\t*\t{text}\n" for k, text in enumerate(texts)]
         (tmp_path / f"{name}.tsv").write_text("".join(rows))
     return ClassificationOptions(
-        task_name="CoLA", data_dir=str(tmp_path), max_seq_length=8, train_batch_size=4, num_train_epochs=2.0,
-        vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
-        output_dir=str(tmp_path / "out"), do_train=True, do_eval=True, do_predict=True, eval_every_steps=1,
-    )  # fmt: skip
+        task_name="CoLA",
+        data_dir=str(tmp_path),
+        max_seq_length=8,
+        train_batch_size=4,
+        num_train_epochs=2.0,
+        vocab_file=str(base / "vocab.txt"),
+        bert_config_file=str(base / "bert_config.json"),
+        output_dir=str(tmp_path / "out"),
+        do_train=True,
+        do_eval=True,
+        do_predict=True,
+        eval_every_steps=1,
+    )
 
 
 @pytest.fixture
