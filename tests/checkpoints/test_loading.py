@@ -73,7 +73,8 @@ def test_every_form_gives_the_same_weights(tmp_path, form):
     if form == "output_dir":
         newest = with_training_state(weights, 10)
         older = with_training_state(weights, 5)
-        older["bert/pooler/dense/bias"] = weights["bert/pooler/dense/bias"] + 5
+        bias = weights["bert/pooler/dense/bias"]
+        older["bert/pooler/dense/bias"] = bias + 5
         tf1.write(f"{path}/model.ckpt-5", older)
         tf1.write(f"{path}/model.ckpt-10", newest)
         tf1.write(f"{path}/input.ckpt-10-0", {"position": np.int64(3)})

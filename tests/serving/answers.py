@@ -1,5 +1,6 @@
 """Runs the signatures of exported models."""
 
+import collections
 import functools
 import pathlib
 from collections.abc import Mapping
@@ -26,26 +27,22 @@ def answers(
     """The outputs of a signature of the SavedModel in a folder, for requests of at most 64
     examples.
     """
-    import tensorflow as tf
-
     serve = signatures_of(version)[signature]
-    num_examples = len(next(iter(inputs.values())))
-    parts = [
-        serve(
-            **{
-                name: tf.constant(values[start : start + _REQUEST])
-                for name, values in inputs.items()
-            }
-        )
-        for start in range(0, num_examples, _REQUEST)
-    ]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    first_input, *_ = inputs.values()
+    parts = collections.defaultdict(list)
+    for start in range(0, len(first_input), _REQUEST):
+        end = start + _REQUEST
+        request = {name: values[start:end] for name, values in inputs.items()}
+        for name, values in call(serve, request).items():
+            parts[name].append(values)
+    return {name: np.concatenate(values) for name, values in parts.items()}
 
 
 def answers_to_records(version: pathlib.Path, record_file: pathlib.Path) -> dict[str, np.ndarray]:
     """The outputs of `serving_examples` for the records of a file, in their order."""
     records = [data for _, data in read_records(str(record_file))]
-    return answers(version, "serving_examples", {"examples": np.array(records, object)})
+    inputs = {"examples": np.array(records, object)}
+    return answers(version, "serving_examples", inputs)
 
 
 def call(signature, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -53,7 +50,8 @@ def call(signature, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     import tensorflow as tf
 
     tensors = {name: tf.constant(values) for name, values in inputs.items()}
-    return {name: value.numpy() for name, value in signature(**tensors).items()}
+    outputs = signature(**tensors)
+    return {name: value.numpy() for name, value in outputs.items()}
 
 
 def assert_same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]):
@@ -62,7 +60,11 @@ def assert_same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray
     for name, values in wanted.items():
         if values.dtype == np.float32:
             np.testing.assert_allclose(
-                found[name], values, atol=TOLERANCE, rtol=TOLERANCE, err_msg=name
+                found[name],
+                values,
+                atol=TOLERANCE,
+                rtol=TOLERANCE,
+                err_msg=name,
             )
         else:
             np.testing.assert_array_equal(found[name], values, err_msg=name)

@@ -60,16 +60,23 @@ class Exported(NamedTuple):
 def make_task(kind: str):
     """A task of this kind, made without the export's runner."""
     needs_family(kind)
-    return {
-        "mrpc": lambda: ClassificationTask(MrpcProcessor()),
-        "sts-b": lambda: ClassificationTask(StsbProcessor()),
-        "tsv": lambda: ClassificationTask(TextProcessor("0", labels=LABELS, is_multi_label=True)),
-        "swag": ChoiceTask,
-        "squad": SquadTask,
-        "ner": lambda: TaggingTask(TAGS),
-        "pretraining": lambda: PretrainingTask(toy.VOCABULARY),
-        "embedding": lambda: registry.make_task("embedding", {}),
-    }[kind]()
+    if kind == "mrpc":
+        return ClassificationTask(MrpcProcessor())
+    if kind == "sts-b":
+        return ClassificationTask(StsbProcessor())
+    if kind == "tsv":
+        processor = TextProcessor("0", labels=LABELS, is_multi_label=True)
+        return ClassificationTask(processor)
+    if kind == "swag":
+        return ChoiceTask()
+    if kind == "squad":
+        return SquadTask()
+    if kind == "ner":
+        return TaggingTask(TAGS)
+    if kind == "pretraining":
+        return PretrainingTask(toy.VOCABULARY)
+    assert kind == "embedding"
+    return registry.make_task("embedding", {})
 
 
 def make_checkpoint(
@@ -83,19 +90,19 @@ def make_checkpoint(
     """
     folder.mkdir(parents=True, exist_ok=True)
     toy.write_vocabulary(folder, pieces)
-    config = BertConfig.from_dict(
-        toy.BERT_CONFIG | {"num_hidden_layers": 1, "vocab_size": len(pieces)}
-    )
+    fields = {"num_hidden_layers": 1, "vocab_size": len(pieces)}
+    config = BertConfig.from_dict(toy.BERT_CONFIG | fields)
     (folder / "bert_config.json").write_text(config.to_json_string())
     task = make_task(kind)
     if task.labels:
-        (folder / "labels.txt").write_text("".join(f"{label}\n" for label in task.labels))
+        lines = [f"{label}\n" for label in task.labels]
+        (folder / "labels.txt").write_text("".join(lines))
     model = task.build_model(config, use_one_hot_embeddings=False)
     draws = np.random.default_rng(1)
-    weights = {
-        name: draws.normal(scale=0.4, size=variable.shape).astype(np.float32)
-        for name, variable in named_variables(model).items()
-    }
+    weights = {}
+    for name, variable in named_variables(model).items():
+        values = draws.normal(scale=0.4, size=variable.shape)
+        weights[name] = values.astype(np.float32)
     tf1.write(str(folder / "model.ckpt"), weights)
     return read_checkpoint(folder, kind)
 
@@ -143,7 +150,8 @@ def shared_export(tmp_path_factory, kind: str, **others) -> Exported:
 def _shared_export(base: pathlib.Path, kind: str, flags: tuple[tuple[str, Any], ...]) -> Exported:
     name = "-".join([kind, *(f"{flag}-{value}" for flag, value in flags)])
     with session.alone_in(base / name) as folder:
-        options, version = export_options(folder, kind, **dict(flags)), folder / "exports" / "1"
+        options = export_options(folder, kind, **dict(flags))
+        version = folder / "exports" / "1"
         if not version.exists():
             make_checkpoint(folder, kind)
             serving_model.export(options)
@@ -168,15 +176,15 @@ def models_loaded_once():
     def load_export(
         model_dir: str, batch_size: int, num_threads: int | None, settings: Mapping[str, Any]
     ) -> Export:
-        loaded = copy.copy(load(model_dir, num_threads, tuple(sorted(settings.items()))))
+        loaded = load(model_dir, num_threads, tuple(sorted(settings.items())))
+        loaded = copy.copy(loaded)
         loaded._batch_size = batch_size
         return loaded
 
+    load_model = functools.cache(serving_model.CheckpointModel)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving_model, "Export", load_export)
-        patch.setattr(
-            serving_model, "CheckpointModel", functools.cache(serving_model.CheckpointModel)
-        )
+        patch.setattr(serving_model, "CheckpointModel", load_model)
         yield
 
 
@@ -190,14 +198,15 @@ def batch(kind: str, size: int, length: int) -> dict[str, np.ndarray]:
     shape = (size, NUM_CHOICES, length) if kind == "swag" else (size, length)
     lengths = draws.integers(3, length + 1, shape[:-1])
     lengths.flat[0] = length
-    mask = np.arange(length) < lengths[..., None]
-    second = np.arange(length) >= draws.integers(1, length, shape[:-1])[..., None]
+    positions = np.arange(length)
+    mask = positions < lengths[..., None]
+    second_starts = draws.integers(1, length, shape[:-1])
+    is_second = positions >= second_starts[..., None]
+    ids = draws.integers(1, len(toy.VOCABULARY), shape)
     return {
-        "input_ids": np.where(mask, draws.integers(1, len(toy.VOCABULARY), shape), 0).astype(
-            np.int32
-        ),
-        "input_mask": mask.astype(np.int32),
-        "segment_ids": (mask & second).astype(np.int32),
+        "input_ids": np.int32(np.where(mask, ids, 0)),
+        "input_mask": np.int32(mask),
+        "segment_ids": np.int32(mask & is_second),
     }
 
 
@@ -205,53 +214,59 @@ def expected(exported: Exported, features: dict[str, np.ndarray]) -> dict[str, n
     """Computes the outputs of the task's scripts for a batch, under the names of the signatures'
     outputs.
     """
-    task, model = exported.task, exported.model
+    task = exported.task
+    model = exported.model
     if isinstance(task, PretrainingTask):
         encoded = model.bert(*features.values())
         return {
             "sequence_output": np.asarray(encoded.sequence_output),
             "pooled_output": np.asarray(encoded.pooled_output),
         }
-    size = len(features["input_ids"])
-    shape = features["input_ids"].shape if isinstance(task, TaggingTask) else (size,)
-    if getattr(task, "processor", None) and task.processor.is_multi_label:
+    size, *_, length = features["input_ids"].shape
+    shape = (size,)
+    if isinstance(task, TaggingTask):
+        shape = (size, length)
+    elif _is_multi_label(task):
         shape = (size, len(task.labels))
     unlabelled = {
         "label_ids": np.zeros(shape, np.int32),
         "label_mask": np.ones(shape, np.int32),
         "is_real_example": np.ones(size, np.int32),
     }
-    found = {
-        name: np.asarray(value)
-        for name, value in task.outputs(model, features | unlabelled).items()
-    }
-    found = {name: value for name, value in found.items() if "loss" not in name}
-    # Its logits are filled up to the length of the script's windows.
-    if isinstance(task, SquadTask):
-        found = {
-            name: logits[:, : features["input_ids"].shape[1]] for name, logits in found.items()
-        }
-    return found | _strings(task, model, features, found)
+    outputs = {}
+    for name, value in task.outputs(model, features | unlabelled).items():
+        if "loss" in name:
+            continue
+        outputs[name] = np.asarray(value)
+        if isinstance(task, SquadTask):  # its logits have the length of the script's windows
+            outputs[name] = outputs[name][:, :length]
+    return outputs | _strings(task, model, features, outputs)
 
 
-def _strings(task, model, features, found) -> dict[str, np.ndarray]:
+def _is_multi_label(task) -> bool:
+    return isinstance(task, ClassificationTask) and task.processor.is_multi_label
+
+
+def _strings(task, model, features, outputs) -> dict[str, np.ndarray]:
     """The outputs that the scripts have as numbers, by what they write."""
-    as_bytes = functools.partial(np.array, dtype=object)
     if isinstance(task, ChoiceTask):
-        return {"choice": found["probabilities"].argmax(-1).astype(np.int32)}
+        choices = outputs["probabilities"].argmax(-1)
+        return {"choice": choices.astype(np.int32)}
+    if not task.labels:
+        return {}
+
+    names = np.array([label.encode() for label in task.labels], object)
     if isinstance(task, TaggingTask):
         logits = np.asarray(model(features))
-        tags = as_bytes([label.encode() for label in task.labels])[found["tags"]]
-        exponents = np.exp(logits - logits.max(-1, keepdims=True))
+        tags = names[outputs["tags"]]
+        highest = logits.max(-1, keepdims=True)
+        exponents = np.exp(logits - highest)
         return {
             "tags": np.where(features["input_mask"] == 1, tags, b""),
             "logits": logits,
             "probabilities": exponents / exponents.sum(-1, keepdims=True),
         }
-    if isinstance(task, ClassificationTask) and task.labels:
-        predictions = task.predictions(found)
-        names = as_bytes([label.encode() for label in task.labels])
-        if task.processor.is_multi_label:
-            return {"labels": np.where(predictions == 1, names, b"")}
-        return {"label": names[predictions]}
-    return {}
+    predictions = task.predictions(outputs)
+    if _is_multi_label(task):
+        return {"labels": np.where(predictions == 1, names, b"")}
+    return {"label": names[predictions]}

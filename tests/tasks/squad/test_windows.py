@@ -24,6 +24,11 @@ from tests.shared import recording
 from tests.tasks.squad.sample import LENGTHS, features_of, recorded, toy_windows
 
 RULES = SquadRules(**LENGTHS)
+INPUT_NAMES = {"input_ids", "input_mask", "segment_ids"}
+
+
+def assert_equal(actual, expected, message: str = ""):
+    np.testing.assert_array_equal(actual, expected, message)
 
 
 def only_window(example: SquadExample, tokenizer):
@@ -46,18 +51,23 @@ def test_recorded_windows_of_the_original(name):
     with np.load(recording(name, "features.npz")) as expected:
         for key in expected.files:
             values = [getattr(window, key) for window in windows]
-            np.testing.assert_array_equal(values, expected[key], err_msg=key)
-    if is_training:
-        return
-    recorded_maps = json.loads(recording(name, "spans.json").read_text())
-    for window, maps in zip(windows, recorded_maps, strict=True):
-        for key, position_map in maps.items():
-            expected_map = {int(position): value for position, value in position_map.items()}
-            assert getattr(window, key) == expected_map
+            assert_equal(values, expected[key], key)
+    if not is_training:
+        check_position_maps(windows, recording(name, "spans.json"))
+
+
+def check_position_maps(windows, path):
+    """Compares the maps of positions with those of a recording, whose keys are texts."""
+    recorded_maps = json.loads(path.read_text())
+    for window, expected_maps in zip(windows, recorded_maps, strict=True):
+        for name, expected_map in expected_maps.items():
+            expected_map = {int(position): value for position, value in expected_map.items()}
+            assert getattr(window, name) == expected_map
 
 
 def test_an_answer_shrinks_to_its_own_pieces(tmp_path):
-    pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "(", "1895", "-", "1943", ")", ".")
+    special_pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    pieces = [*special_pieces, "(", "1895", "-", "1943", ")", "."]
     tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path, pieces))
     example = SquadExample("q", "-", ["(1895-1943)."], "1895", 0, 0)
     window = only_window(example, tokenizer)
@@ -148,8 +158,10 @@ def test_the_length_of_a_window_counts_as_context():
 @given(st.integers(0, 60), st.integers(1, 12), st.integers(1, 12))
 def test_owners_are_those_of_the_plain_rule(num_tokens, max_tokens, doc_stride):
     spans = doc_spans(num_tokens, max_tokens, doc_stride)
-    expected = [plain_squad.max_context_span(spans, position) for position in range(num_tokens)]
-    assert max_context_span(spans).tolist() == expected
+    owners = max_context_span(spans).tolist()
+    assert len(owners) == num_tokens
+    for position, owner in enumerate(owners):
+        assert owner == plain_squad.max_context_span(spans, position)
 
 
 @pytest.mark.parametrize(
@@ -174,31 +186,35 @@ def test_batches_and_records_are_the_windows(tmp_path, tokenizer):
     examples, windows = toy_windows(tmp_path, is_training=True)
     encoded = encode_training(examples, tokenizer, RULES)
     rows = np.array([5, 0, 7, 7])
-    expected = record_arrays([windows[row] for row in rows], is_training=True)
+    batch_windows = [windows[row] for row in rows]
+    expected = record_arrays(batch_windows, is_training=True)
     batch = encoded.features(rows, 14)
     shorter_batch = encoded.features(rows[1:2], 12)
     record = encoded.record(rows, 14)
-    for name in ("input_ids", "input_mask", "segment_ids"):
+    assert batch.keys() == INPUT_NAMES | {"start_positions", "end_positions"}
+    for name in INPUT_NAMES:
         values = expected[name]
-        np.testing.assert_array_equal(batch[name], values)
-        np.testing.assert_array_equal(shorter_batch[name], values[1:2, :12])
-    for name in ("start_positions", "end_positions"):
-        np.testing.assert_array_equal(batch[name], expected[name][:, 0])
-    assert {value.dtype.name for value in batch.values()} == {"int32"}
+        assert_equal(shorter_batch[name], values[1:2, :12])
+    for name, values in batch.items():
+        expected_values = expected[name].reshape(values.shape)
+        assert values.dtype == np.int32
+        assert_equal(values, expected_values)
     assert record.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_array_equal(record[name].reshape(values.shape), values)
+        record_values = record[name].reshape(values.shape)
+        assert_equal(record_values, values)
 
 
 def test_prediction_has_no_positions_and_keeps_the_windows(tmp_path, tokenizer):
     examples, windows = toy_windows(tmp_path, is_training=False)
     encoded = encode_questions(examples, tokenizer, RULES)
     batch = encoded.features(np.array([0]), 14)
-    assert batch.keys() == {"input_ids", "input_mask", "segment_ids"}
+    assert batch.keys() == INPUT_NAMES
     expected = record_arrays(windows, is_training=False)
-    record = encoded.record(np.arange(len(windows)), 14)
+    all_rows = np.arange(len(windows))
+    record = encoded.record(all_rows, 14)
     assert record.keys() == expected.keys()
     unique_ids = expected["unique_ids"][:, 0]
-    np.testing.assert_array_equal(record["unique_ids"], unique_ids)
+    assert_equal(record["unique_ids"], unique_ids)
     for window, expected_window in zip(encoded.windows, windows, strict=True):
         assert window.tokens == expected_window.tokens
