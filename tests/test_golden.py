@@ -20,10 +20,9 @@ def test_the_folder_is_small():
 @pytest.mark.needs_shared("golden")
 @pytest.mark.parametrize("name", ["squad_v1", "squad_v2", "squad_v1cased"])
 def test_the_logits_that_are_drawn_again_are_those_that_were_fed(name):
-    text = (GOLDEN / name / "settings.json").read_text()
-    max_seq_length = json.loads(text)["max_seq_length"]
+    settings = json.loads((GOLDEN / name / "settings.json").read_text())
     with np.load(shared("golden", name, "features.npz")) as recorded:
-        num_windows = len(recorded["unique_id"])
-        start_logits, end_logits = fed_logits(num_windows, max_seq_length)
+        num_features = len(recorded["unique_id"])
+        start_logits, end_logits = fed_logits(num_features, settings["max_seq_length"])
         np.testing.assert_array_equal(start_logits, recorded["start_logits"])
         np.testing.assert_array_equal(end_logits, recorded["end_logits"])

@@ -37,9 +37,12 @@ def written(folder, config: TokenizerConfig) -> dict:
 
 def test_the_content(tmp_path):
     content = written(tmp_path, TokenizerConfig(False, True))
-    added = {token["content"]: token["id"] for token in content["added_tokens"]}
-    assert added == {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
-    assert all(token["special"] and not token["normalized"] for token in content["added_tokens"])
+    added_ids = {}
+    for token in content["added_tokens"]:
+        assert token["special"]
+        assert not token["normalized"]
+        added_ids[token["content"]] = token["id"]
+    assert added_ids == {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
     assert content["normalizer"] == {
         "type": "BertNormalizer",
         "clean_text": True,
@@ -47,32 +50,48 @@ def test_the_content(tmp_path):
         "strip_accents": True,
         "lowercase": False,
     }
-    frame = content["post_processor"]
-    named = [(*part.values(),)[0] for part in frame["pair"]]
-    assert [(part["id"], part["type_id"]) for part in named] == [
+    model = content["model"]
+    assert model["unk_token"] == "[UNK]"
+    assert model["max_input_chars_per_word"] == 200
+    # The last of equal ones counts.
+    assert model["vocab"] == {piece: number for number, piece in enumerate(PIECES)}
+
+
+def test_the_template(tmp_path):
+    content = written(tmp_path, TokenizerConfig(False, True))
+    template = content["post_processor"]
+    parts = []
+    for part in template["pair"]:
+        value, *_ = part.values()
+        parts.append((value["id"], value["type_id"]))
+    assert parts == [
         ("[CLS]", 0),
         ("A", 0),
         ("[SEP]", 0),
         ("B", 1),
         ("[SEP]", 1),
     ]
-    assert frame["single"] == frame["pair"][:3]
-    assert {name: token["ids"] for name, token in frame["special_tokens"].items()} == {
-        "[CLS]": [2],
-        "[SEP]": [3],
-    }
-    model = content["model"]
-    assert (model["unk_token"], model["max_input_chars_per_word"]) == ("[UNK]", 200)
-    # The last of equal ones counts.
-    assert model["vocab"] == {piece: number for number, piece in enumerate(PIECES)}
+    assert template["single"] == template["pair"][:3]
+    special_tokens = template["special_tokens"]
+    assert sorted(special_tokens) == ["[CLS]", "[SEP]"]
+    assert special_tokens["[CLS]"]["ids"] == [2]
+    assert special_tokens["[SEP]"]["ids"] == [3]
 
 
 @pytest.mark.parametrize(
-    ("lower", "lacking"), [(None, ()), (True, ("[CLS]",)), (True, ("[SEP]",)), (True, ("[UNK]",))]
+    ("do_lower_case", "missing_piece"),
+    [
+        (None, None),
+        (True, "[CLS]"),
+        (True, "[SEP]"),
+        (True, "[UNK]"),
+    ],
 )
-def test_no_file_of_what_is_unknown(lower, lacking):
-    vocab = {piece: number for number, piece in enumerate(toy.VOCABULARY) if piece not in lacking}
-    assert TokenizerConfig(lower).to_tokenizer_json(vocab) is None
+def test_no_file_of_what_is_unknown(do_lower_case, missing_piece):
+    vocab = {piece: number for number, piece in enumerate(toy.VOCABULARY)}
+    vocab.pop(missing_piece, None)
+    config = TokenizerConfig(do_lower_case)
+    assert config.to_tokenizer_json(vocab) is None
 
 
 @pytest.mark.needs_extra("tokenizers")
@@ -87,27 +106,31 @@ def test_the_ids_are_ours(tmp_path, config):
     ours = FullTokenizer(tmp_path / "vocab.txt", config.do_lower_case, config.strip_accents)
     draws = random.Random(3)
     for _ in range(300):
-        text = draws.choice(["", " ", "\n"]).join(draws.choices(WORDS, k=draws.randrange(9)))
-        assert theirs.encode(text, add_special_tokens=False).ids == ours.encode(text), repr(text)
-    inputs, found = ours(["the cat"], ["sat"]), theirs.encode("the cat", "sat")
-    assert (found.ids, found.type_ids) == (
-        inputs["input_ids"][0].tolist(),
-        inputs["segment_ids"][0].tolist(),
-    )
+        separator = draws.choice(["", " ", "\n"])
+        num_words = draws.randrange(9)
+        text = separator.join(draws.choices(WORDS, k=num_words))
+        encoding = theirs.encode(text, add_special_tokens=False)
+        assert encoding.ids == ours.encode(text), repr(text)
+    inputs = ours(["the cat"], ["sat"])
+    encoding = theirs.encode("the cat", "sat")
+    assert [encoding.ids] == inputs["input_ids"].tolist()
+    assert [encoding.type_ids] == inputs["segment_ids"].tolist()
 
 
 def test_a_vocabulary_is_read_from_it_where_there_is_no_other(tmp_path):
     written(tmp_path, TokenizerConfig())
-    wanted = FullTokenizer.from_pretrained(tmp_path)
+    from_vocab_file = FullTokenizer.from_pretrained(tmp_path)
     (tmp_path / "vocab.txt").unlink()
-    found = FullTokenizer.from_pretrained(tmp_path)
+    from_json = FullTokenizer.from_pretrained(tmp_path)
+    vocab = dict(from_json.vocab)
     # The numbers of repeated pieces.
-    lost = {piece for piece in found.vocab if piece.startswith("[line ")}
-    assert {
-        piece: number for piece, number in found.vocab.items() if piece not in lost
-    } == wanted.vocab
-    assert len(lost) == len(PIECES) - len(set(PIECES))
-    assert found.encode("The children, café") == wanted.encode("The children, café")
+    placeholders = [piece for piece in vocab if piece.startswith("[line ")]
+    assert len(placeholders) == len(PIECES) - len(set(PIECES))
+    for piece in placeholders:
+        del vocab[piece]
+    assert vocab == from_vocab_file.vocab
+    text = "The children, café"
+    assert from_json.encode(text) == from_vocab_file.encode(text)
 
 
 def edited(folder, content: dict, **changes) -> None:
@@ -136,10 +159,8 @@ def test_the_normalizer_says_how_text_is_read(tmp_path, has_vocab):
             (tmp_path / "vocab.txt").unlink()
         assert TokenizerConfig.read(str(tmp_path)) == config
         basic = FullTokenizer.from_pretrained(tmp_path).basic_tokenizer
-        assert (basic.do_lower_case, basic.strip_accents) == (
-            config.do_lower_case,
-            config.strips_accents,
-        )
+        assert basic.do_lower_case == config.do_lower_case
+        assert basic.strip_accents == config.strips_accents
         normalizer = {"type": "Sequence", "normalizers": [content["normalizer"]]}
         (tmp_path / "tokenizer.json").write_text(json.dumps(content | {"normalizer": normalizer}))
         assert TokenizerConfig.read(str(tmp_path)) == config
@@ -266,28 +287,24 @@ def test_a_template_with_ids_of_another_vocabulary_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("longest", "is_warned"), [(20, True), (100, False), (200, False)])
 def test_short_words_that_are_unknown_elsewhere_are_warned_of(tmp_path, caplog, longest, is_warned):
-    edited(
-        tmp_path, written(tmp_path, TokenizerConfig()), model={"max_input_chars_per_word": longest}
-    )
+    content = written(tmp_path, TokenizerConfig())
+    edited(tmp_path, content, model={"max_input_chars_per_word": longest})
     FullTokenizer.from_pretrained(tmp_path)
-    assert (
-        f"max_input_chars_per_word is {longest}, but longer words are split" in caplog.text
-    ) is is_warned
+    warning = f"max_input_chars_per_word is {longest}, but longer words are split"
+    assert (warning in caplog.text) is is_warned
 
 
 def test_a_vocabulary_that_contradicts_the_other_is_refused(tmp_path):
     content = written(tmp_path, TokenizerConfig())
     vocab = content["model"]["vocab"]
-    for changed in (
-        vocab | {"cat": vocab["sat"], "sat": vocab["cat"]},
-        vocab | {"dog": len(PIECES)},
-        {piece: number for piece, number in vocab.items() if piece != "cat"},
-    ):
-        edited(tmp_path, content, model={"vocab": changed})
-        with pytest.raises(
-            InputError,
-            match=r"tokenizer.json: the id of '.*' is .* there, and .* in vocab.txt; delete",
-        ):
+    swapped = vocab | {"cat": vocab["sat"], "sat": vocab["cat"]}
+    longer = vocab | {"dog": len(PIECES)}
+    shorter = dict(vocab)
+    del shorter["cat"]
+    message = r"tokenizer.json: the id of '.*' is .* there, and .* in vocab.txt; delete"
+    for other_vocab in (swapped, longer, shorter):
+        edited(tmp_path, content, model={"vocab": other_vocab})
+        with pytest.raises(InputError, match=message):
             FullTokenizer.from_pretrained(tmp_path)
     for foreign in ("{}", "[]", '{"model": "bert"}'):  # of another program
         (tmp_path / "tokenizer.json").write_text(foreign)
