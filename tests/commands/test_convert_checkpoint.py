@@ -47,7 +47,8 @@ def converted(**options):
 
 def test_to_hugging_face_and_back(tmp_path, trained):
     folder, weights = trained
-    there, back = tmp_path / "there", tmp_path / "back"
+    there = tmp_path / "there"
+    back = tmp_path / "back"
     converted(model=folder, output_dir=there, output_format="huggingface")
     assert sorted(os.listdir(there)) == [
         "config.json",
@@ -93,7 +94,8 @@ def test_slots_stay_unless_they_are_stripped(tmp_path, trained):
 
 def test_the_activation_follows_the_rules(tmp_path, trained, caplog):
     folder, _ = trained
-    there, back = tmp_path / "there", tmp_path / "back"
+    there = tmp_path / "there"
+    back = tmp_path / "back"
     converted(model=folder, output_dir=there, output_format="huggingface")
     edit_json(there / "config.json", hidden_act="gelu")  # of Hugging Face, the exact form
     converted(model=there, output_dir=back, output_format="tf1")
@@ -206,7 +208,8 @@ def test_class_labels_and_problem_type_stay(
         "output_bias": np.zeros(3, np.float32),
     }
     encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
-    there, labels = tmp_path / "there", ["O", "B-a", "I-a"]
+    there = tmp_path / "there"
+    labels = ["O", "B-a", "I-a"]
     os.makedirs(there)
     huggingface.write(
         str(there),
@@ -242,7 +245,8 @@ def test_the_activation_of_a_cross_encoder_stays_or_is_refused(tmp_path, trained
         "output_bias": np.zeros(1, np.float32),
     }
     encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
-    there, activation = tmp_path / "there", {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    there = tmp_path / "there"
+    activation = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
     os.makedirs(there)
     fields = {"sentence_transformers": activation}
     huggingface.write(
@@ -300,7 +304,8 @@ def test_config_and_vocabulary_from_flags(tmp_path, trained, caplog):
     ],
 )
 def test_flags_that_contradict_the_folder_are_refused(tmp_path, trained, flags, sentence):
-    there, out = str(tmp_path / "there"), str(tmp_path / "out")
+    there = str(tmp_path / "there")
+    out = str(tmp_path / "out")
     converted(model=trained[0], output_dir=there, output_format="huggingface")
     (tmp_path / "mine.txt").write_text(VOCAB.replace("w0\nw1\n", "w1\nw0\n"))
     (tmp_path / "mine.json").write_text(json.dumps(CONFIG.to_dict() | {"hidden_act": "relu"}))

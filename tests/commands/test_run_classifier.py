@@ -24,7 +24,8 @@ from tests.shared import in_test_long
 )
 def test_the_originals_files_are_reproduced(task, run, tmp_path):
     _, expected = run_recorded(f"run_classifier_{task}", tmp_path, run)
-    actual, wanted = figures(tmp_path), figures(expected("eval_results.txt").parent)
+    actual = figures(tmp_path)
+    wanted = figures(expected("eval_results.txt").parent)
     assert {name: actual[name] for name in wanted} == pytest.approx(wanted, rel=2e-5, abs=2e-5)
     rows, wanted_rows = map(
         np.loadtxt, (tmp_path / "test_results.tsv", expected("test_results.tsv"))
@@ -92,7 +93,8 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(base, tmp_path):
             output_dir=again, init_checkpoint=trained, do_predict=True, predict_batch_size=3
         ),
     )
-    first, second = (np.loadtxt(folder / "test_results.tsv") for folder in (trained, again))
+    first = np.loadtxt(trained / "test_results.tsv")
+    second = np.loadtxt(again / "test_results.tsv")
     assert first.shape == (40, 2)
     np.testing.assert_allclose(first, second, atol=2e-6)
     truth = [

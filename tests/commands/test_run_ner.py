@@ -63,7 +63,8 @@ def test_entities_are_learnt_evaluated_and_predicted(base, tmp_path):
         max_seq_length=24,
         document_context=True,
     )
-    trained, again = tmp_path / "trained", tmp_path / "again"
+    trained = tmp_path / "trained"
+    again = tmp_path / "again"
     run_here(
         "run_ner.py",
         *model,

@@ -69,7 +69,8 @@ def pretrained_model(base, **changes) -> BertPretrainer:
 @pytest.mark.usefixtures("with_grappler")
 def test_the_originals_evaluation_is_reproduced(tmp_path):
     _, recorded = run_recorded("run_pretraining", tmp_path, run_here)
-    actual, expected = figures(tmp_path), figures(recorded("eval_results.txt").parent)
+    actual = figures(tmp_path)
+    expected = figures(recorded("eval_results.txt").parent)
     assert list(actual) == list(expected)
     assert actual == pytest.approx(expected, rel=2e-5, abs=2e-5)
 

@@ -139,9 +139,8 @@ def test_answers_are_learnt_and_scored_by_the_official_rules(trained):
     assert results["HasAns_total"] == 45
     assert results["threshold_is_tuned_on_predicted_file"] == 1
     assert results["untuned_f1"] <= results["f1"]
-    predictions, odds = (
-        read_json(folder / "trained", name) for name in ("predictions", "null_odds")
-    )
+    predictions = read_json(folder / "trained", "predictions")
+    odds = read_json(folder / "trained", "null_odds")
     threshold = results["null_score_diff_threshold"]
     unanswered = {key for key, text in predictions.items() if not text}
     assert unanswered == {key for key, value in odds.items() if value > threshold}
@@ -166,9 +165,8 @@ def test_an_export_that_reads_text_has_the_tuned_threshold(trained):
         ),
     }
     found = answers(folder / "exports" / "1", "serving_text", texts)
-    odds, predictions = (
-        read_json(folder / "trained", name) for name in ("null_odds", "predictions")
-    )
+    predictions = read_json(folder / "trained", "predictions")
+    odds = read_json(folder / "trained", "null_odds")
     np.testing.assert_allclose(found["null_odds"], list(odds.values()), atol=1e-5)
     np.testing.assert_array_equal(
         found["answer"] == b"", [not text for text in predictions.values()]
@@ -302,7 +300,8 @@ def test_training_without_an_answer_is_refused(base, tmp_path, questions, contex
 )
 def test_files_are_read_before_the_training(base, tmp_path, flag, given, questions, message):
     (tmp_path / "faulty").mkdir()
-    train_file, path = write_squad(tmp_path), tmp_path / "faulty" / "squad.json"
+    train_file = write_squad(tmp_path)
+    path = tmp_path / "faulty" / "squad.json"
     if questions is not None:
         write_squad(path.parent, questions)
     files = {

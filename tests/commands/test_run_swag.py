@@ -42,7 +42,8 @@ def write_swag(folder):
 
 def test_a_choice_is_learnt_evaluated_and_predicted(model, tmp_path):
     labels = write_swag(tmp_path)
-    trained, again = tmp_path / "trained", tmp_path / "again"
+    trained = tmp_path / "trained"
+    again = tmp_path / "again"
     usual = tmp_path / "usual.flags"
     usual.write_text(
         "\n".join(

@@ -158,7 +158,8 @@ def test_a_folder_with_two_files_for_a_set_is_ambiguous(tmp_path):
     assert find_table(str(tmp_path), "dev") == f"{tmp_path}/dev.parquet"
     (tmp_path / "TEST.JSONL.GZ").touch()
     path = find_table(str(tmp_path), "test")
-    assert (path, choose_format(path)) == (f"{tmp_path}/TEST.JSONL.GZ", "jsonl")
+    assert path == f"{tmp_path}/TEST.JSONL.GZ"
+    assert choose_format(path) == "jsonl"
     (tmp_path / "Test.csv").touch()
     with pytest.raises(
         InputError, match=r": has Test.csv and TEST.JSONL.GZ; name the one to read with --test_file"

@@ -92,7 +92,8 @@ def _child(report: str, command: list[str], point: Point | None, most_bytes: int
     if most_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
     TimeLimit.clock = itertools.count().__next__
-    counts, one_at_a_time = collections.Counter(), threading.Lock()
+    counts = collections.Counter()
+    one_at_a_time = threading.Lock()
 
     def watch(frame, event, function):
         with one_at_a_time:  # else two threads could both count on, past the point

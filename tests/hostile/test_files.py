@@ -69,7 +69,8 @@ def full_folder(folder: pathlib.Path, name: str) -> list[str]:
     return sharded(folder)
 
 
-SHARD, SHARDS = "rec-00001-of-00002", ("rec-*", "rec.manifest.json")
+SHARD = "rec-00001-of-00002"
+SHARDS = ("rec-*", "rec.manifest.json")
 IN_THE_PLACE = "in the place of an output; move it away, or name another --output_file"
 IN_PLACE_OF_SHARDS = [
     *(

@@ -212,7 +212,8 @@ def test_a_full_disk_is_said_and_leaves_no_half_file(name, num_bytes, folder):
     """The disk is a mounted one of this size; where none can be mounted, no file may grow beyond
     the size.
     """
-    job, out = JOBS[name], folder / "out"
+    job = JOBS[name]
+    out = folder / "out"
     with _small_disk(out, num_bytes) as mounted:
         ended = run(
             folder,

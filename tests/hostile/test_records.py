@@ -19,7 +19,8 @@ from tests.hostile.commands import pretraining
 from tests.hostile.rows import model_flags
 from tests.scripts import end_of
 
-LENGTH, PREDICTIONS = 8, 2
+LENGTH = 8
+PREDICTIONS = 2
 
 
 def record(**changes) -> bytes:

@@ -75,7 +75,8 @@ def test_the_key_is_of_the_content_in_its_order():
         computed_features = ("computed",)
 
         def __init__(self, labels, computed=0.0):
-            self.labels, self.computed = labels, computed
+            self.labels = labels
+            self.computed = computed
 
         def features(self, rows, length):
             outputs = {"computed": np.full(len(rows), self.computed)}
@@ -163,10 +164,8 @@ def test_a_process_that_has_trained_ends_without_a_message():
     """TensorFlow deletes the iterator after the end of Python, and would wait for a call that
     never returns.
     """
-    command, environment = (
-        [sys.executable, "-c", AT_EXIT],
-        os.environ | {"TF_CPP_MIN_LOG_LEVEL": "0"},
-    )
+    command = [sys.executable, "-c", AT_EXIT]
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "0"}
     ran = subprocess.run(
         command,
         cwd=ROOT,

@@ -476,7 +476,8 @@ def test_a_stopped_training_ends_when_its_checkpoint_is_written(tmp_path, monkey
 )
 def test_a_call_ends_after_a_second(monkeypatch, ends_by_time, call_secs, has_signal, expected):
     """The first call compiles, and makes a single update; so does the next one up to step 10."""
-    clock, num_steps = [0.0], []
+    clock = [0.0]
+    num_steps = []
     monkeypatch.setattr(calls.time, "monotonic", lambda: clock[0])
 
     def run_steps(batches, count):

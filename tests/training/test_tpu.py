@@ -114,7 +114,8 @@ def test_the_step_that_is_compiled_in_bfloat16_is_that_of_a_tpu(tpu_compile, mon
 @pytest.mark.needs_extra("libtpu")
 def test_the_tpu_compiler_accepts_the_step_in_bfloat16(tmp_path, tpu_compile):
     step = tpu_compile.Step.parse("tiny:128:8:bfloat16")
-    assert (step.dtype, step.recompute_layers) == ("bfloat16", False)
+    assert step.dtype == "bfloat16"
+    assert step.recompute_layers is False
     module = tmp_path / "module.hlo.pb"
     module.write_bytes(tpu_compile.lowered(step))
     row = tpu_compile.compiled_for_tpu(module, "v5e:2x2")

@@ -351,7 +351,7 @@ def test_whole_words_are_masked_with_all_their_pieces():
         own_masks[is_inside_word],
         masks_before[is_inside_word],
     )
-    # From here on by position: the rows hold one record each.
+    # One row for each position, with a column for each record.
     masked_at = is_masked.T
     continuation_at = is_continuation.T
     # A continuation piece after [CLS] is a word of its own.
