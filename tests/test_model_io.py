@@ -80,6 +80,14 @@ CLASSES = [
 ]
 
 
+def assign_random_values(model):
+    for variable in model.weights:
+        seed = len(variable.path)
+        random = np.random.default_rng(seed)
+        values = random.normal(size=variable.shape)
+        variable.assign(values)
+
+
 def assert_tf1_checkpoint_has_weights(folder, model):
     stored = tf1.Tf1Checkpoint(str(folder / "bert_model.ckpt"))
     assert sorted(stored.shapes) == sorted(named_variables(model))
@@ -90,9 +98,7 @@ def assert_tf1_checkpoint_has_weights(folder, model):
 @pytest.mark.parametrize("form", ["tf1", "huggingface"])
 def test_what_is_saved_is_loaded(tmp_path, model_class, arguments, architecture, form):
     model = model_class(SMALL, **arguments, name="mine")
-    for variable in model.weights:
-        random = np.random.default_rng(len(variable.path))
-        variable.assign(random.normal(size=variable.shape))
+    assign_random_values(model)
     folder = tmp_path / "new"
     first_model = model_class(SMALL, **arguments)
     first_model.save_pretrained(str(folder), format=form)
@@ -105,7 +111,8 @@ def test_what_is_saved_is_loaded(tmp_path, model_class, arguments, architecture,
     loaded = model_class.from_pretrained(str(folder))  # the number of outputs is that of the head
     assert loaded.config.to_dict() == SMALL.to_dict()
     for variable, saved in zip(loaded.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), saved.numpy(), err_msg=variable.path)
+        values = variable.numpy()
+        np.testing.assert_array_equal(values, saved.numpy(), err_msg=variable.path)
 
 
 def test_a_new_head_is_drawn_and_the_log_says_so(tmp_path, caplog):
