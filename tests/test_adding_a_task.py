@@ -307,7 +307,9 @@ def test_a_task_of_a_new_kind_runs_on_two_replicas(reader, folder):
 
 @pytest.mark.long
 def test_a_task_of_a_new_kind_is_searched(reader, folder):
-    reader.run_here(for_the_toy(SEARCH))
+    write_grid, search_command = split_commands(for_the_toy(SEARCH))
+    reader.run(write_grid)
+    reader.run_here(search_command)
     search = folder / "highlights_search"
     with (search / "search_results.tsv").open() as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
