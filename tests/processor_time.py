@@ -168,8 +168,10 @@ class Times:
         self._workers_secs += getattr(node, "workeroutput", {}).get(MEASURED, 0.0)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport):
+        if report.when != "teardown":
+            return
         for name, measured in report.user_properties:
-            if name == MEASURED and report.when == "teardown":
+            if name == MEASURED:
                 self._tests[report.nodeid] = measured["secs"]
                 for fixture, secs in measured["fixtures"]:
                     self._fixtures[fixture] += secs
@@ -184,27 +186,37 @@ class Times:
 
     def _lines(self) -> Iterator[str]:
         all_secs = self._tests | self._fixtures
-        for name, secs in sorted(all_secs.items(), key=lambda pair: -pair[1])[:NUM_SLOWEST]:
+        slowest = sorted(all_secs.items(), key=lambda pair: -pair[1])
+        for name, secs in slowest[:NUM_SLOWEST]:
             if secs >= SMALLEST_SECS:
                 yield f"{secs:7.1f}  {name}"
         yield ""
         for folder, secs in self._folders().items():
             yield f"{secs:7.1f}  {folder}"
-        times = os.times()
-        total_secs = self._workers_secs + (
-            used_secs() if not self._workers_secs else times.user + times.system
-        )
-        yield f"{total_secs - sum(all_secs.values()):7.1f}  imports and collection"
+        total_secs = self._total_secs()
+        other_secs = total_secs - sum(all_secs.values())
+        yield f"{other_secs:7.1f}  imports and collection"
         yield f"{total_secs:7.1f}  together"
+
+    def _total_secs(self) -> float:
+        """Returns the seconds of this process and of all that ran tests: workers, or children."""
+        if not self._workers_secs:
+            return used_secs()
+        times = os.times()
+        return self._workers_secs + (times.user + times.system)
 
     def _folders(self) -> dict[str, float]:
         """Returns the seconds of the tests and fixtures of each folder; those of files in tests
         are under `tests`.
         """
         folders = collections.Counter()
-        for name, secs in (self._tests | self._fixtures).items():
-            parts = pathlib.PurePath(name.partition("::")[0]).parts
-            folders["/".join(parts[: 2 if len(parts) > 2 else 1])] += secs
+        all_secs = self._tests | self._fixtures
+        for name, secs in all_secs.items():
+            file, _, _ = name.partition("::")
+            parts = pathlib.PurePath(file).parts
+            depth = 2 if len(parts) > 2 else 1
+            folder = "/".join(parts[:depth])
+            folders[folder] += secs
         return dict(folders.most_common())
 
     def _write(self):
@@ -224,13 +236,19 @@ class Times:
 
 
 def rounded(secs: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 1) for name, value in sorted(secs.items()) if value >= SMALLEST_SECS}
+    large = {name: value for name, value in secs.items() if value >= SMALLEST_SECS}
+    return {name: round(value, 1) for name, value in sorted(large.items())}
 
 
 def processor_name() -> str:
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
-    return f"{len(names)} x {names[0]}" if names else platform.processor()
+    names = []
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        field, _, value = line.partition(": ")
+        if field.startswith("model name"):
+            names.append(value)
+    if not names:
+        return platform.processor()
+    return f"{len(names)} x {names[0]}"
 
 
 def add_options(parser: pytest.Parser):

@@ -107,10 +107,11 @@ def write_tickets(path: pathlib.Path, part: str, has_labels: bool):
 
 
 def write_texts(path: pathlib.Path, part: str, has_labels: bool):
+    texts, scores = draw_texts(part)
     lines = []
-    for text, scores in zip(*draw_texts(part), strict=True):
+    for text, text_scores in zip(texts, scores, strict=True):
         if has_labels:
-            label = " ".join(map(str, scores))
+            label = " ".join(map(str, text_scores))
             lines.append(f"{text}\t{label}\n")
         else:
             lines.append(f"{text}\n")
@@ -306,7 +307,9 @@ def test_a_task_of_a_new_kind_runs_on_two_replicas(reader, folder):
 
 @pytest.mark.long
 def test_a_task_of_a_new_kind_is_searched(reader, folder):
-    reader.run_here(for_the_toy(SEARCH))
+    write_grid, search_command = split_commands(for_the_toy(SEARCH))
+    reader.run(write_grid)
+    reader.run_here(search_command)
     search = folder / "highlights_search"
     with (search / "search_results.tsv").open() as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
@@ -337,8 +340,11 @@ def test_a_task_of_a_new_kind_is_served_and_answers(folder):
 
 
 def read_answers(path: pathlib.Path) -> list[list[float]]:
-    lines = path.read_text().splitlines()
-    return [json.loads(line)["scores"] for line in lines]
+    scores = []
+    for line in path.read_text().splitlines():
+        answer = json.loads(line)
+        scores.append(answer["scores"])
+    return scores
 
 
 def test_the_exports_of_a_task_of_a_new_kind_give_the_same_answers(folder):

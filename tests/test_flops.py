@@ -26,7 +26,9 @@ def test_a_count_by_hand():
     feed_forward = 2 * 128 * 768 * 3072
     layer = 2 * (projections + attention + feed_forward)
     pooler = 2 * 768 * 768
-    words = 2 * 20 * 768 * (768 + 30522)
+    transform = 768 * 768
+    scores = 768 * 30522
+    words = 2 * 20 * (transform + scores)
     next_sentence = 2 * 768 * 2
 
     encoder = 12 * layer + pooler

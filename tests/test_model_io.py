@@ -80,6 +80,14 @@ CLASSES = [
 ]
 
 
+def assign_random_values(model):
+    for variable in model.weights:
+        seed = len(variable.path)
+        random = np.random.default_rng(seed)
+        values = random.normal(size=variable.shape)
+        variable.assign(values)
+
+
 def assert_tf1_checkpoint_has_weights(folder, model):
     stored = tf1.Tf1Checkpoint(str(folder / "bert_model.ckpt"))
     assert sorted(stored.shapes) == sorted(named_variables(model))
@@ -90,9 +98,7 @@ def assert_tf1_checkpoint_has_weights(folder, model):
 @pytest.mark.parametrize("form", ["tf1", "huggingface"])
 def test_what_is_saved_is_loaded(tmp_path, model_class, arguments, architecture, form):
     model = model_class(SMALL, **arguments, name="mine")
-    for variable in model.weights:
-        random = np.random.default_rng(len(variable.path))
-        variable.assign(random.normal(size=variable.shape))
+    assign_random_values(model)
     folder = tmp_path / "new"
     first_model = model_class(SMALL, **arguments)
     first_model.save_pretrained(str(folder), format=form)
@@ -105,7 +111,8 @@ def test_what_is_saved_is_loaded(tmp_path, model_class, arguments, architecture,
     loaded = model_class.from_pretrained(str(folder))  # the number of outputs is that of the head
     assert loaded.config.to_dict() == SMALL.to_dict()
     for variable, saved in zip(loaded.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), saved.numpy(), err_msg=variable.path)
+        values = variable.numpy()
+        np.testing.assert_array_equal(values, saved.numpy(), err_msg=variable.path)
 
 
 def test_a_new_head_is_drawn_and_the_log_says_so(tmp_path, caplog):
@@ -129,10 +136,9 @@ def test_a_new_head_is_drawn_and_the_log_says_so(tmp_path, caplog):
 
 def test_a_head_of_another_size_is_drawn_on_request(tmp_path):
     weights = random_weights(encoder_shapes(SMALL))
-    head = {
-        "output_weights": np.ones((3, SMALL.hidden_size), np.float32),
-        "output_bias": np.ones(3, np.float32),
-    }
+    head_weights = np.ones((3, SMALL.hidden_size), np.float32)
+    head_bias = np.ones(3, np.float32)
+    head = {"output_weights": head_weights, "output_bias": head_bias}
     folder = write_folder(tmp_path, weights | head)
     (tmp_path / "labels.txt").write_text("yes\nno\nperhaps\n")
     message = r"has shape \[3, .*or pass ignore_mismatched_sizes=True, which draws a new"
@@ -146,7 +152,7 @@ def test_a_head_of_another_size_is_drawn_on_request(tmp_path):
     assert_weights(model, weights)
     assert not model.output_bias.numpy().any()
     same = BertClassifier.from_pretrained(folder, ignore_mismatched_sizes=True)
-    np.testing.assert_array_equal(same.output_weights, head["output_weights"])
+    np.testing.assert_array_equal(same.output_weights, head_weights)
 
 
 def test_a_pooler_may_be_missing_but_no_layer(tmp_path, caplog):
@@ -198,25 +204,31 @@ def test_a_subclass_may_take_any_argument(tmp_path):
     assert model.name == "mine"
 
 
+# A piece twice, and a blank line.
+PIECES = [*toy.VOCABULARY, "park", ""]
+
+
 def test_the_vocabulary_goes_with_the_model(tmp_path):
-    pieces = [*toy.VOCABULARY, "park", ""]  # a piece twice, and a blank line
-    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path, pieces))
-    config = BertConfig.from_dict(toy.BERT_CONFIG | {"vocab_size": len(pieces)})
+    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path, PIECES))
+    config = BertConfig.from_dict(toy.BERT_CONFIG | {"vocab_size": len(PIECES)})
     model = BertModel(config)
-    new_folder = tmp_path / "new"
-    model.save_pretrained(str(new_folder), tokenizer=tokenizer)
-    loaded = FullTokenizer(str(new_folder / "vocab.txt"))
-    assert len(loaded.vocab) == len(pieces)
+    folder = tmp_path / "new"
+    model.save_pretrained(str(folder), tokenizer=tokenizer)
+    loaded = FullTokenizer(str(folder / "vocab.txt"))
+    assert len(loaded.vocab) == len(PIECES)
     text = "The sunny park station line 15"
     assert loaded.encode(text) == tokenizer.encode(text)
     last_park = len(toy.VOCABULARY)
     assert loaded.encode("park") == [last_park]
 
-    small_model = BertModel(SMALL)
-    other_folder = tmp_path / "other"
+
+def test_a_vocabulary_of_another_size_is_refused(tmp_path):
+    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path, PIECES))
+    model = BertModel(SMALL)
+    folder = tmp_path / "other"
     with pytest.raises(InputError, match=r"tokenizer: has 52 lines, .* vocab_size 20"):
-        small_model.save_pretrained(str(other_folder), tokenizer=tokenizer)
-    assert not other_folder.exists()
+        model.save_pretrained(str(folder), tokenizer=tokenizer)
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

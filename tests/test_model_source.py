@@ -172,43 +172,48 @@ def test_a_flag_that_contradicts_the_folder_is_refused(make, changes, sentence):
 def test_accents_follow_the_case_where_the_folder_does_not_name_them(make):
     folder = str(make(tokenizer=TokenizerConfig(False)))
     same = resolved(classification(model=folder, strip_accents=False), "classification")
-    assert (same.do_lower_case, same.strip_accents) == (False, False)
-    assert resolved(classification(model=folder), "classification").strip_accents is None
+    assert same.do_lower_case is False
+    assert same.strip_accents is False
+    default = resolved(classification(model=folder), "classification")
+    assert default.strip_accents is None
+    contradiction = classification(model=folder, strip_accents=True)
     with pytest.raises(InputError, match=r"--strip_accents=True: .* says False, with which"):
-        resolved(classification(model=folder, strip_accents=True), "classification")
+        resolved(contradiction, "classification")
 
 
 def test_a_casing_that_nobody_knows_is_asked_for(make):
     folder = make(tokenizer=TokenizerConfig(None))
-    for use in (
-        lambda: resolved(classification(model=str(folder))),
-        lambda: FullTokenizer.from_pretrained(folder),
-    ):
-        with pytest.raises(
-            InputError, match=r"tokenizer_config.json: leaves open whether .*; write true or false"
-        ):
-            use()
-    assert resolved(classification(model=str(folder), do_lower_case=False)).do_lower_case is False
+    message = r"tokenizer_config.json: leaves open whether .*; write true or false"
+    with pytest.raises(InputError, match=message):
+        resolved(classification(model=str(folder)))
+    with pytest.raises(InputError, match=message):
+        FullTokenizer.from_pretrained(folder)
+    answered = resolved(classification(model=str(folder), do_lower_case=False))
+    assert answered.do_lower_case is False
 
 
 def test_another_vocabulary_is_refused_but_for_pieces_that_no_training_used(make, tmp_path):
     folder = make(pieces=[*toy.VOCABULARY, "[unused1]"])
-    (tmp_path / "mine").mkdir()
-    mine = toy.write_vocabulary(tmp_path / "mine", [*toy.VOCABULARY, "domain"])
-    assert resolved(classification(model=str(folder), vocab_file=mine)).vocab_file == mine
-    for pieces, difference in (
-        (["the", *toy.VOCABULARY[1:], "x"], r"line 1 is 'the', and '\[PAD\]' in"),
-        (toy.VOCABULARY[:-1], f"line {len(toy.VOCABULARY)} is '', and '.' in"),
-    ):
-        other = toy.write_vocabulary(tmp_path / "mine", pieces)
-        with pytest.raises(
-            InputError, match=f"--vocab_file=.*mine/vocab.txt: {difference} .* the vocabulary that"
-        ):
-            resolved(classification(model=str(folder), vocab_file=other))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    vocab_file = toy.write_vocabulary(mine, [*toy.VOCABULARY, "domain"])
+    options = classification(model=str(folder), vocab_file=vocab_file)
+    assert resolved(options).vocab_file == vocab_file
+
+    message = "--vocab_file=.*mine/vocab.txt: {} .* the vocabulary that"
+    toy.write_vocabulary(mine, ["the", *toy.VOCABULARY[1:], "x"])
+    other_first_line = message.format(r"line 1 is 'the', and '\[PAD\]' in")
+    with pytest.raises(InputError, match=other_first_line):
+        resolved(options)
+    toy.write_vocabulary(mine, toy.VOCABULARY[:-1])
+    no_last_line = message.format(f"line {len(toy.VOCABULARY)} is '', and '.' in")
+    with pytest.raises(InputError, match=no_last_line):
+        resolved(options)
+
     # The folder of a released model does not know itself: its users have always been free to take
     # another file.
     (folder / "tokenizer_config.json").unlink()
-    assert resolved(classification(model=str(folder), vocab_file=other)).vocab_file == other
+    assert resolved(options).vocab_file == vocab_file
 
 
 def test_a_record_with_a_value_that_no_flag_accepts_is_refused(make):
@@ -279,18 +284,25 @@ def test_the_vocabulary_of_a_pretraining_is_found_or_warned_of(make, tmp_path, c
 def test_the_casing_of_a_pretraining_is_that_of_all_its_records(make, tmp_path):
     folder = make()
     (folder / "tokenizer_config.json").unlink()
-    given = {
-        "input_file": ["i"],
-        "output_dir": "absent",
-        "bert_config_file": str(folder / "bert_config.json"),
-    }
-    for name, lower in (("lower", True), ("cased", False)):
+    for name, do_lower_case in (("lower", True), ("cased", False)):
         (tmp_path / name).write_bytes(b"12")
-        manifest = {"flags": {"do_lower_case": lower}, "shards": [{"file": name, "bytes": 2}]}
+        manifest = {
+            "flags": {"do_lower_case": do_lower_case},
+            "shards": [{"file": name, "bytes": 2}],
+        }
         (tmp_path / f".{name}.manifest.json").write_text(json.dumps(manifest))
-    source = resolve(PretrainingOptions(**given))
-    lower, cased = str(tmp_path / "lower"), str(tmp_path / "cased")
-    assert [source.vocabulary([path])[1].do_lower_case for path in (lower, cased)] == [True, False]
+    options = PretrainingOptions(
+        input_file=["i"],
+        output_dir="absent",
+        bert_config_file=str(folder / "bert_config.json"),
+    )
+    source = resolve(options)
+    lower = str(tmp_path / "lower")
+    cased = str(tmp_path / "cased")
+    _, lower_config = source.vocabulary([lower])
+    assert lower_config.do_lower_case is True
+    _, cased_config = source.vocabulary([cased])
+    assert cased_config.do_lower_case is False
     sentence = (
         "lower was made into records with do_lower_case=True, and .* or another file of records "
         "says False"
@@ -300,16 +312,15 @@ def test_the_casing_of_a_pretraining_is_that_of_all_its_records(make, tmp_path):
 
 
 def test_a_config_that_changes_the_numbers_is_refused(make):
-    folder, config = make(), BertConfig.from_dict(toy.BERT_CONFIG | {"hidden_dropout_prob": 0.3})
+    folder = make()
+    config = BertConfig.from_dict(toy.BERT_CONFIG | {"hidden_dropout_prob": 0.3})
     check_stored_config(str(folder), config)
-    with pytest.raises(
-        InputError, match=r"bert_config.json: its hidden_dropout_prob is 0.1, and 0.3 by"
-    ):
+    other_dropout = r"bert_config.json: its hidden_dropout_prob is 0.1, and 0.3 by"
+    with pytest.raises(InputError, match=other_dropout):
         check_stored_config(str(folder), config, is_training=True)
     config.num_attention_heads = 4
-    with pytest.raises(
-        InputError, match="its num_attention_heads is 2, and 4 by --bert_config_file"
-    ):
+    other_heads = "its num_attention_heads is 2, and 4 by --bert_config_file"
+    with pytest.raises(InputError, match=other_heads):
         check_stored_config(str(folder / "model.ckpt-3"), config)
 
 
@@ -319,8 +330,11 @@ def choice(tmp_path):
 
 
 def save_model(folder, labels):
-    CheckpointManager(str(folder), {"global_step": tf.Variable(3, dtype=tf.int64)}).save(3)
-    (folder / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
+    step = tf.Variable(3, dtype=tf.int64)
+    manager = CheckpointManager(str(folder), {"global_step": step})
+    manager.save(3)
+    lines = [f"{label}\n" for label in labels]
+    (folder / "labels.txt").write_text("".join(lines))
 
 
 def test_labels_come_from_where_the_weights_come_from(choice, tmp_path, monkeypatch):
@@ -342,19 +356,21 @@ def test_labels_come_from_where_the_weights_come_from(choice, tmp_path, monkeypa
 @pytest.mark.parametrize("do_train", [True, False])
 def test_a_trained_models_outputs_get_no_other_names(choice, tmp_path, do_train):
     choice = dataclasses.replace(choice, do_train=do_train)
-    ModelSource(choice).check_labels(["a", "b"])
+    without_model = ModelSource(choice)
+    without_model.check_labels(["a", "b"])
     save_model(tmp_path / "out", "ab")
-    ModelSource(choice).check_labels(["a", "b"])
-    ModelSource(choice).check_labels(None)  # a regression
-    remedy = "give another --output_dir" if do_train else "take a checkpoint of this task"
+    source = ModelSource(choice)
+    source.check_labels(["a", "b"])
+    source.check_labels(None)  # a regression
+    hint = "give another --output_dir" if do_train else "take a checkpoint of this task"
     path = re.escape(str(tmp_path / "out" / "labels.txt"))
-    for labels, told in ((["b", "a"], "b, a"), (["a"], "a")):
-        with pytest.raises(
-            InputError,
-            match=f"^{path}: the model's outputs stand for a, b, but the task's labels are {told}; "
-            f"name the labels in the model's order, or {remedy}$",
-        ):
-            ModelSource(choice).check_labels(labels)
+    for labels, label_list in ((["b", "a"], "b, a"), (["a"], "a")):
+        message = (
+            f"^{path}: the model's outputs stand for a, b, but the task's labels are {label_list}; "
+            f"name the labels in the model's order, or {hint}$"
+        )
+        with pytest.raises(InputError, match=message):
+            source.check_labels(labels)
 
 
 def test_a_training_may_begin_from_a_model_of_other_labels(choice, tmp_path):

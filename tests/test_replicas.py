@@ -92,6 +92,11 @@ def test_replicas_train_variants_as_one_device(tmp_path, family, config, flags):
     assert_replicas_equal_it(tmp_path, family, options, 2)
 
 
+def read_latest_values(folder: pathlib.Path) -> dict[str, np.ndarray]:
+    """The values of the newest checkpoint of a folder."""
+    return checkpoint_values(latest_checkpoint(str(folder)))
+
+
 def assert_replicas_equal_it(tmp_path: pathlib.Path, family: str, options, count: int, **flags):
     """The run of tmp_path/one again on several replicas, in a process of its own, into
     tmp_path/several.
@@ -103,23 +108,28 @@ def assert_replicas_equal_it(tmp_path: pathlib.Path, family: str, options, count
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "flags", [{"dtype": "float16", "num_accumulation_steps": 2}, {"all_reduce_dtype": "bfloat16"}]
+    "flags",
+    [
+        {"dtype": "float16", "num_accumulation_steps": 2},
+        {"all_reduce_dtype": "bfloat16"},
+    ],
 )
 def test_a_loss_of_the_whole_batch_is_that_of_one_device_within_16_bits(tmp_path, flags):
     options = run_of_family(tmp_path, "embedding")
     mirrored = {"distribution_strategy": "mirrored", "num_devices": 2, **flags}
     run_python("-c", program_of("embedding", options, tmp_path / "several", **mirrored))
-    folders = tmp_path / "several", tmp_path / "one"
     for name in ("loss", "gradient_norm"):
-        found, expected = (scalars(folder, name) for folder in folders)
-        assert found == pytest.approx(expected, rel=5e-3), name
-        assert found != expected
-    several, one = (checkpoint_values(latest_checkpoint(str(folder))) for folder in folders)
+        values = scalars(tmp_path / "several", name)
+        expected_values = scalars(tmp_path / "one", name)
+        assert values == pytest.approx(expected_values, rel=5e-3), name
+        assert values != expected_values
+    several = read_latest_values(tmp_path / "several")
+    one = read_latest_values(tmp_path / "one")
     for name, before in checkpoint_values(options.init_checkpoint).items():
         if name in one and not name.endswith("key/bias"):  # whose gradient is 0 but for rounding
-            assert np.linalg.norm(several[name] - one[name]) <= 0.15 * np.linalg.norm(
-                one[name] - before
-            ), name
+            difference = np.linalg.norm(several[name] - one[name])
+            movement = np.linalg.norm(one[name] - before)
+            assert difference <= 0.15 * movement, name
 
 
 @pytest.mark.parametrize("dtype", ["float32", *in_test_long("bfloat16")])
@@ -127,18 +137,15 @@ def test_parts_of_batches_of_any_length_train_as_whole_batches(tmp_path, dtype):
     """On one device, where a step is compiled for every length at once."""
     options = run_of_family(tmp_path, "classification", dtype=dtype)
     fine_tuning_runs.run("classification", options, tmp_path / "parts", num_accumulation_steps=2)
-    weights = [
-        checkpoint_values(latest_checkpoint(str(tmp_path / name))) for name in ("parts", "one")
-    ]
+    parts = read_latest_values(tmp_path / "parts")
+    one = read_latest_values(tmp_path / "one")
     if dtype == "float32":
-        assert_close(*weights, weights=5e-6, first_moments=1e-6)
+        assert_close(parts, one, weights=5e-6, first_moments=1e-6)
         return
-    first = checkpoint_values(options.init_checkpoint)
-    for name, before in first.items():
-        apart, moved = (
-            np.linalg.norm(weights[1][name] - each) for each in (weights[0][name], before)
-        )
-        assert apart <= 0.3 * moved + 1e-6, name
+    for name, before in checkpoint_values(options.init_checkpoint).items():
+        difference = np.linalg.norm(one[name] - parts[name])
+        movement = np.linalg.norm(one[name] - before)
+        assert difference <= 0.3 * movement + 1e-6, name
 
 
 def run_of_family(
@@ -162,20 +169,23 @@ def assert_same_results(family: str, one: pathlib.Path, several: pathlib.Path, n
     """The run on several replicas has the results, the predictions and the weights of that on
     one device.
     """
-    figures = fine_tuning_runs.figures(several)
-    assert figures == pytest.approx(fine_tuning_runs.figures(one), abs=1e-5)
+    results = fine_tuning_runs.figures(several)
+    expected_results = fine_tuning_runs.figures(one)
+    assert results == pytest.approx(expected_results, abs=1e-5)
+
     name = fine_tuning_runs.FAMILIES[family].predictions
-    found, expected = (
-        fine_tuning_runs.predicted_numbers(folder / name) for folder in (several, one)
-    )
-    if expected is None:
+    predictions = fine_tuning_runs.predicted_numbers(several / name)
+    expected_predictions = fine_tuning_runs.predicted_numbers(one / name)
+    if expected_predictions is None:
         assert (several / name).read_text() == (one / name).read_text()
     else:
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-    weights = [checkpoint_values(latest_checkpoint(str(folder))) for folder in (several, one)]
-    assert_close(*weights, weights=5e-6, first_moments=1e-6)
-    records = run_log.read(str(several), run_log.START)
-    assert [record["num_replicas"] for record in records] == [num_replicas]
+        np.testing.assert_allclose(predictions, expected_predictions, atol=1e-5)
+
+    values = read_latest_values(several)
+    expected_values = read_latest_values(one)
+    assert_close(values, expected_values, weights=5e-6, first_moments=1e-6)
+    (start,) = run_log.read(str(several), run_log.START)
+    assert start["num_replicas"] == num_replicas
 
 
 RAMP = {"train_batch_size_ramp": "16", "train_batch_size_boundaries": "0.5"}
@@ -222,16 +232,22 @@ def assert_same_pretraining(one: pathlib.Path, several: pathlib.Path, num_replic
     """The 10 steps on several replicas have the losses, the evaluation and the weights of those
     on one device.
     """
-    losses = [scalars(folder, "loss") for folder in (several, one)]
-    assert sorted(losses[1]) == list(range(1, 11))
-    assert len({round(loss, 4) for loss in losses[1].values()}) > 5, "the losses move"
-    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
-    evaluations = [scalars(folder / "eval", "loss")[10] for folder in (several, one)]
-    assert evaluations[0] == pytest.approx(evaluations[1], abs=1e-5)
-    weights = [checkpoint_values(folder / "model.ckpt-10") for folder in (several, one)]
-    assert_close(*weights, weights=1e-6, first_moments=1e-7)
-    records = run_log.read(str(several), run_log.START)
-    assert [record["num_replicas"] for record in records] == [num_replicas]
+    expected_losses = scalars(one, "loss")
+    assert sorted(expected_losses) == list(range(1, 11))
+    rounded_losses = {round(loss, 4) for loss in expected_losses.values()}
+    assert len(rounded_losses) > 5, "the losses move"
+    losses = scalars(several, "loss")
+    assert losses == pytest.approx(expected_losses, abs=1e-5)
+
+    expected_eval_losses = scalars(one / "eval", "loss")
+    eval_losses = scalars(several / "eval", "loss")
+    assert eval_losses[10] == pytest.approx(expected_eval_losses[10], abs=1e-5)
+
+    values = checkpoint_values(several / "model.ckpt-10")
+    expected_values = checkpoint_values(one / "model.ckpt-10")
+    assert_close(values, expected_values, weights=1e-6, first_moments=1e-7)
+    (start,) = run_log.read(str(several), run_log.START)
+    assert start["num_replicas"] == num_replicas
 
 
 MASKS_OF_TWO_REPLICAS = """
