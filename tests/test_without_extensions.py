@@ -20,8 +20,7 @@ NAMES = sorted(
 ALL = "all"
 
 # Without TensorFlow: the records, the flags of each command, and the help of one that extensions
-# add
-# flags to.
+# add flags to.
 HELP = """
 import sys
 from official_bert import catalog
