@@ -179,7 +179,12 @@ try:
     distribution.is_tpu = lambda _: True
     config, features = BertConfig.from_json_file(config_file), pretraining_features(SEQ, PREDICTIONS)
     options = types.SimpleNamespace(train_batch_size=8, file_order="own")
-    trainer = types.SimpleNamespace(strategy=strategy, config=config, seed=5)
+    trainer = types.SimpleNamespace(
+        strategy=strategy,
+        workers=types.SimpleNamespace(index=0, count=1),  # one process drives both hosts
+        config=config,
+        seed=5,
+    )
     batches = pretrain.record_batches(options, trainer, RecordSet(files, features))
     read = tf.function(batches.next_batch, autograph=False)
 
