@@ -81,8 +81,14 @@ class EncodedChoices:
         return self.inputs.lengths.reshape(-1, NUM_CHOICES).max(axis=1)
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch of examples: encoder features, int32[b, choices, length], and
-        `label_ids`, int32[b].
+        """Returns a batch of examples.
+
+        Args:
+            rows: int[b], the indices of the examples.
+            length: the number of tokens to which each choice is padded.
+
+        Returns:
+            Encoder features, int32[b, choices, length], and `label_ids`, int32[b].
         """
         first_inputs = np.asarray(rows)[:, None] * NUM_CHOICES
         inputs = first_inputs + np.arange(NUM_CHOICES)  # [b, choices]
@@ -103,6 +109,11 @@ def encoded_choices(
 
     Each pair is cut separately, the longer text first, so the context may be shorter in one choice
     than in another.
+
+    Args:
+        examples: the examples; an unknown label becomes 0.
+        max_seq_length: the largest number of tokens of a pair, special tokens included.
+        tokenizer: the tokenizer of the model.
     """
     return EncodedChoices(
         inputs=ModelInputs(
@@ -115,7 +126,12 @@ def encoded_choices(
 
 
 def check_labels(path: str, labels: Sequence[int]) -> None:
-    """Warns of a set of which all examples have one label, or none has the first."""
+    """Warns of a set of which all examples have one label, or none has the first.
+
+    Args:
+        path: the file of the set, for the messages.
+        labels: the known labels of its examples.
+    """
     if len(labels) > 1 and len(set(labels)) == 1:
         errors.warn("%s: all %d examples have the label %d", path, len(labels), labels[0])
     elif len(labels) >= _MANY_EXAMPLES and 0 not in labels:
@@ -127,10 +143,19 @@ def check_labels(path: str, labels: Sequence[int]) -> None:
 
 
 def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
-    """Reads SWAG: the context is the first sentence, a choice is the start of the second plus an
-    ending.
+    """Reads the examples of SWAG.
 
-    JSON lines and Parquet may be several files, as of a flag.
+    The context is the first sentence, a choice is the start of the second plus an ending.
+
+    Args:
+        path: the file. JSON lines and Parquet may be several files, as of a flag: paths with commas
+            between them, or a glob.
+        guid: the name of the set, with which the id of each example begins.
+        labelled: whether the labels are needed and read.
+
+    Raises:
+        InputError: a column is missing or named twice, there are more endings, a row or a label has
+            another form, or there is no example.
     """
     if is_table(path):
         file_examples = (
@@ -176,8 +201,18 @@ def _read_swag(rows: Iterator[Row], path: str, guid: str, labelled: bool) -> lis
 
 
 def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
-    """Reads a file of CODAH: category, stem, four endings and, if it is `labelled`, the number
-    of the answer.
+    """Reads the examples of a file of CODAH.
+
+    Its columns are category, stem, four endings and, if it is `labelled`, the number of the answer.
+
+    Args:
+        path: the TSV file, without a header.
+        guid: the name of the set, with which the id of each example begins.
+        labelled: whether the answers are needed and read. Without labels the column may be missing.
+
+    Raises:
+        InputError: a row has another number of columns, an answer is none of the choices or in
+            place of an ending, or there is no example.
     """
     rows = list(read_tsv(path))
     names = _CODAH_COLUMNS

@@ -72,10 +72,24 @@ class ChoiceTask(Task):
         return TaskObjective(model, self.losses, self.weights)
 
     def losses(self, model: keras.Model, features: dict) -> Tensor:
-        """Float32[B]: the cross-entropy of the correct choice."""
+        """Computes the cross-entropy of the correct choice.
+
+        Args:
+            model: the model, a function from features to the scores of the choices, float[B,
+                choices].
+            features: encoder features, int32[B, choices, S], and `label_ids`, int32[B].
+
+        Returns:
+            float32[B].
+        """
         return cross_entropy(model(features), features["label_ids"])
 
     def weights(self, features: dict) -> Tensor:
+        """Returns the weight of each example in the loss, float32[B], which is 1.
+
+        Args:
+            features: the features of a batch, with `label_ids`, int32[B].
+        """
         return ops.ones_like(features["label_ids"], dtype="float32")
 
     def outputs(self, model: keras.Model, features: dict) -> dict:

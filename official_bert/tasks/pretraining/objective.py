@@ -100,14 +100,29 @@ class PretrainingObjective(_Metrics):
         self.use_next_sentence_loss = use_next_sentence_loss
 
     def totals(self, features: dict) -> dict:
-        """Returns the sum of the weights, the denominator of the masked LM loss."""
+        """Returns the sum of the weights, the denominator of the masked LM loss.
+
+        Args:
+            features: the features of this replica's examples.
+
+        Returns:
+            `masked_lm_weight`, float32[].
+        """
         return {"masked_lm_weight": ops.sum(masked_lm_weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed: Tensor | None) -> tuple:
-        """Returns this replica's share of the loss, float32[], and the sums over its examples for
-        the metrics.
+        """Computes this replica's share of the loss.
 
-        `dropout_seed` is int32[2], or None for no dropout.
+        Args:
+            features: the features of this replica's examples.
+            totals: the values of the method `totals`, summed over the replicas.
+            dropout_seed: int32[2]; None for no dropout.
+
+        Returns:
+            The share, float32[], and the sums over its examples for the metrics, float32[] by name.
+
+        Raises:
+            InputError: a masked word or a label is out of range. Only known values are checked.
         """
         out = self.pretrainer(
             features, training=dropout_seed is not None, dropout_seed=dropout_seed
@@ -166,7 +181,14 @@ class PretrainingObjective(_Metrics):
 
 
 def masked_lm_weights(features: dict) -> Tensor:
-    """Float32[B, P], 1.0 for a real prediction and 0.0 for padding."""
+    """Returns the weights of the predictions, 1.0 for a real prediction and 0.0 for padding.
+
+    Args:
+        features: the features of a batch, with `masked_lm_weights`, [B, P].
+
+    Returns:
+        float32[B, P].
+    """
     return ops.convert_to_tensor(features["masked_lm_weights"], "float32")
 
 
@@ -199,7 +221,12 @@ def score_words(
 
 
 def score_logits(logits: Tensor, labels: Tensor) -> vocabulary_loss.WordScores:
-    """Scores labels, int32[N], by logits, float32[N, V]."""
+    """Scores labels by their logits.
+
+    Args:
+        logits: float32[N, V].
+        labels: int32[N].
+    """
     return vocabulary_loss.WordScores(
         losses=cross_entropy(logits, labels),
         is_correct=is_correct(logits, labels),
@@ -236,12 +263,29 @@ class LeftToRightObjective(_Metrics):
         self.batch_size = batch_size
 
     def totals(self, features: dict) -> dict:
-        """Returns the number of the predicted tokens, the denominator of the loss."""
+        """Returns the number of the predicted tokens, the denominator of the loss.
+
+        Args:
+            features: the features of this replica's examples.
+
+        Returns:
+            `next_token_weight`, float32[].
+        """
         return {"next_token_weight": ops.sum(_token_weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed: Tensor | None) -> tuple:
-        """Returns this replica's share of the loss and the sums for the metrics, as in
-        `PretrainingObjective`.
+        """Computes this replica's share of the loss, as in `PretrainingObjective`.
+
+        Args:
+            features: the features of this replica's examples; masked words are put back.
+            totals: the values of the method `totals`, summed over the replicas.
+            dropout_seed: int32[2]; None for no dropout.
+
+        Returns:
+            The share, float32[], and the sums for the metrics, float32[] by name.
+
+        Raises:
+            InputError: a masked word is out of range. Only known values are checked.
         """
         ids = unmasked_ids(features, self.pretrainer.config.vocab_size)  # [B, S]
         batch, length = ops.shape(ids)
@@ -274,8 +318,15 @@ class LeftToRightObjective(_Metrics):
 
 
 def perplexity(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns the perplexity of the masked words or of the next tokens, the exponential of their
-    mean loss.
+    """Returns the perplexity of the masked words or of the next tokens.
+
+    It is the exponential of their mean loss.
+
+    Args:
+        metrics: the metrics of an objective, with `masked_lm_loss` or `next_token_loss`.
+
+    Returns:
+        `masked_lm_perplexity` or `next_token_perplexity`; nothing if the metrics have neither loss.
     """
     with np.errstate(over="ignore"):  # inf, of a training that diverges
         return {
@@ -286,7 +337,16 @@ def perplexity(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def unmasked_ids(features: dict, vocab_size: int) -> Tensor:
-    """Returns the ids of the text, int32[B, S], with the masked words in their places again."""
+    """Returns the ids of the text, int32[B, S], with the masked words in their places again.
+
+    Args:
+        features: `input_ids`, [B, S], and `masked_lm_positions`, `masked_lm_ids` and
+            `masked_lm_weights`, [B, P]; a weight of 0 marks padding.
+        vocab_size: the size of the vocabulary.
+
+    Raises:
+        InputError: a masked word is not in the vocabulary. Only known values are checked.
+    """
     ids = ops.cast(features["input_ids"], "int32")
     positions = ops.cast(features[MASKED_LM_POSITIONS], "int32")  # [B, P]
     words = checked_ids("masked_lm_ids", features["masked_lm_ids"], vocab_size, "vocab_size")

@@ -64,8 +64,21 @@ class RecordSet:
     def training(
         self, config: BertConfig, batch_size: int, seed: int, shuffles_each_pass: bool
     ) -> tuple[tf.data.Dataset, int]:
-        """Returns endless shuffled batches, and the key without which their position has no
-        meaning.
+        """Returns endless shuffled batches.
+
+        Args:
+            config: the configuration of the model, which limits the values of the features.
+            batch_size: the number of records of a batch.
+            seed: the seed of the order and of the masks.
+            shuffles_each_pass: whether the files are shuffled within each pass. Otherwise they are
+                shuffled across passes, as in the original, so that of a few files one may be read
+                twice at the same time.
+
+        Returns:
+            The batches, and the key without which their position has no meaning.
+
+        Raises:
+            InputError: the first record of a file is invalid, or no file has a record.
         """
         reading = self.files, self.features, batch_size
         masks = self.masks and self.masks(seed)
@@ -81,8 +94,17 @@ class RecordSet:
     def evaluation(
         self, config: BertConfig, batch_size: int, seed: int, repeat: bool
     ) -> tf.data.Dataset:
-        """Returns batches in the order of the files: endless with `repeat`, else every record
-        once.
+        """Returns batches in the order of the files.
+
+        Args:
+            config: the configuration of the model, which limits the values of the features.
+            batch_size: the number of records of a batch.
+            seed: the seed of the masks; records with masks need none.
+            repeat: whether the batches are endless; otherwise they have every record once, and the
+                last batch may be smaller.
+
+        Raises:
+            InputError: the first record of a file is invalid, or no file has a record.
         """
         masks = self.masks and self.masks(seed)
         return pretraining_input.evaluation_dataset(
@@ -90,12 +112,27 @@ class RecordSet:
         )
 
     def check(self, config: BertConfig) -> None:
+        """Validates the first record of each file.
+
+        Args:
+            config: the configuration of the model, which limits the values of the features.
+
+        Raises:
+            InputError: the first record of a file is invalid, or no file has a record.
+        """
         pretraining_input.check_first_records(self.files, self.features, self._limits(config))
 
     def count(self) -> int:
         return pretraining_input.count_records(self.files)
 
     def explaining_errors(self, config: BertConfig) -> contextlib.AbstractContextManager:
+        """Returns a context around the use of batches, which explains TensorFlow's errors.
+
+        It replaces an error about a record by an InputError that names the record.
+
+        Args:
+            config: the configuration of the model, which limits the values of the features.
+        """
         return pretraining_input.explaining_input_errors(
             self.files, self.features, self._limits(config)
         )
@@ -291,8 +328,14 @@ class PretrainingTask(TrainableTask):
         return {MASK_SIGNATURE: lambda features: self.masked_words(model, features)}
 
     def masked_words(self, model: keras.Model, features: dict) -> dict:
-        """Returns the most probable words at `masked_lm_positions`, int32[B, P], in order, each
-        [B, P, k].
+        """Returns the most probable words at `masked_lm_positions`, the most probable first.
+
+        Args:
+            model: the BertPretrainer.
+            features: the encoder features, int32[B, S], and `masked_lm_positions`, int32[B, P].
+
+        Returns:
+            `top_k_probabilities`, `top_k_ids` and `top_k_tokens`, each [B, P, k].
         """
         positions = features[MASKED_LM_POSITIONS]
         encoded = _encoded(model, features)
@@ -326,6 +369,11 @@ class PretrainingTask(TrainableTask):
         Further outputs are `num_masks`, int32[B], and `positions`, int32[B, masks], the positions
         among the tokens. After the last mask of a text, positions and ids are -1, probabilities are
         0 and tokens are "".
+
+        Args:
+            model: the BertPretrainer.
+            texts: `text_a` and `text_b`, string[B]; `text_b` is "" for a single text.
+            reader: makes encoder features of the texts; its vocabulary contains [MASK].
         """
         features = _text_features(texts, reader)
         is_mask = features["input_ids"] == reader.vocab[MASK]

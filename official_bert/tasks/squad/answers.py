@@ -39,11 +39,17 @@ def get_final_text(
     verbose_logging: bool = False,
     strip_accents: bool | None = None,
 ) -> str:
-    """Returns the part of the words that the pieces cover: "steve smith" gives "Steve Smith" of
-    "Steve Smith's".
+    """Returns the part of the words that the pieces cover.
 
-    Returns `orig_text` itself if the two cannot be aligned, for example because lower-casing
-    changes the length.
+    For example, "steve smith" gives "Steve Smith" of "Steve Smith's". Returns `orig_text` itself if
+    the two cannot be aligned, for example because lower-casing changes the length.
+
+    Args:
+        pred_text: the pieces, joined to tokens with a space between them.
+        orig_text: the words of the document that contain the pieces.
+        do_lower_case: whether the tokenizer of the pieces lower-cases.
+        verbose_logging: whether the reason is logged if the two cannot be aligned.
+        strip_accents: whether the tokenizer removes accents; None for the value of `do_lower_case`.
     """
     return FinalText(do_lower_case, strip_accents, verbose_logging)(pred_text, orig_text)
 
@@ -152,7 +158,11 @@ class Ranking(NamedTuple):
 
 
 def softmax(scores: Sequence[float]) -> list[float]:
-    """Returns the probabilities of scores, to the last bit as the original's loop."""
+    """Returns the probabilities of scores, to the last bit as the original's loop.
+
+    Args:
+        scores: the sums of logits; may be empty.
+    """
     highest = max(scores, default=0.0)
     weights = [math.exp(score - highest) for score in scores]
     total = functools.reduce(operator.add, weights, 0.0)  # sum() rounds otherwise since Python 3.12
@@ -174,7 +184,17 @@ def extract_candidates(
     results: Iterable[RawResult],
     rules: SquadRules,
 ) -> Candidates:
-    """Extracts n-best lists and null odds of all questions."""
+    """Extracts n-best lists and null odds of all questions.
+
+    Args:
+        examples: the questions.
+        windows: the windows of the questions; `example_index` is the index in `examples`.
+        results: the logits for each window, in any order.
+        rules: how answers are chosen.
+
+    Raises:
+        InputError: a logit is not finite.
+    """
     rankings = rank_answers(examples, windows, results, rules)
     candidates = Candidates({}, {})
     for example, ranking in zip(examples, rankings, strict=True):
@@ -190,8 +210,18 @@ def rank_answers(
     results: Iterable[RawResult],
     rules: SquadRules,
 ) -> Iterator[Ranking]:
-    """Yields the ranked answers to each question, with their words in the document; see
-    `extract_candidates`.
+    """Yields the ranked answers to each question, with their words in the document.
+
+    See `extract_candidates`.
+
+    Args:
+        examples: the questions.
+        windows: the windows of the questions; `example_index` is the index in `examples`.
+        results: the logits for each window, in any order.
+        rules: how answers are chosen.
+
+    Raises:
+        InputError: a logit is not finite.
     """
     windows_by_example = defaultdict(list)
     for window in windows:
@@ -252,8 +282,12 @@ def choose_answers(
 def raw_results(
     windows: Sequence[InputFeatures], outputs: Mapping[str, np.ndarray]
 ) -> list[RawResult]:
-    """Makes the original's results of `start_logits` and `end_logits`, float[n, S], of windows
-    in their order.
+    """Makes the original's results of the logits of windows.
+
+    Args:
+        windows: the windows.
+        outputs: `start_logits` and `end_logits`, float[n, S], of the windows in their order; may be
+            empty without windows.
     """
     if not windows:
         return []
@@ -264,8 +298,12 @@ def raw_results(
 def write_logits(
     path: str, results: Sequence[RawResult], source_record: Mapping[str, object]
 ) -> None:
-    """Writes a file of logits for ensembles, with the inputs and settings that they were made
-    from.
+    """Writes a file of logits for ensembles, with the inputs and settings that they were made from.
+
+    Args:
+        path: the .npz file to write.
+        results: the logits of each window.
+        source_record: the inputs and settings by name, as JSON values.
     """
     buffer = io.BytesIO()
     np.savez(
@@ -280,7 +318,16 @@ def write_logits(
 
 
 def read_logits(path: str, source_record: Mapping[str, object]) -> list[RawResult]:
-    """Reads a file of logits, which must belong to the inputs and settings `source_record`."""
+    """Reads a file of logits, which must belong to the inputs and settings `source_record`.
+
+    Args:
+        path: the .npz file that `write_logits` wrote.
+        source_record: the inputs and settings by name, as JSON values. Each of them must equal that
+            of the file.
+
+    Raises:
+        InputError: the file is damaged, or its logits are of other inputs or settings.
+    """
     remedy = "predict again in its folder"
     arrays = read_npz(path, (*_LOGIT_ARRAYS, "made_from"), remedy)
     try:
@@ -305,8 +352,11 @@ def read_logits(path: str, source_record: Mapping[str, object]) -> list[RawResul
 
 
 def average_results(runs: Sequence[Sequence[RawResult]]) -> list[RawResult]:
-    """Averages the logits of several runs, which `read_logits` has found to be of the same
-    windows.
+    """Averages the logits of several runs.
+
+    Args:
+        runs: the results of each run. All are of the same windows in the same order, as
+            `read_logits` has checked.
     """
     averaged = []
     for members in zip(*runs, strict=True):
@@ -318,7 +368,12 @@ def average_results(runs: Sequence[Sequence[RawResult]]) -> list[RawResult]:
 
 
 def write_json(path: str, content: Any) -> None:
-    """Writes JSON as the original does: indented by 4, ASCII, in the order of `content`."""
+    """Writes JSON as the original does: indented by 4, ASCII, in the order of `content`.
+
+    Args:
+        path: the file to write.
+        content: the value, which JSON can represent.
+    """
     with writing.replacing(path) as file:
         file.write(json.dumps(content, indent=4) + "\n")
 

@@ -54,13 +54,24 @@ def read_squad_examples(
     version_2_with_negative: bool = False,
     flag: str | None = None,
 ) -> list[SquadExample]:
-    """Reads a SQuAD file of version 1.1, or of 2.0, whose `is_impossible` is read,
-    `version_2_with_negative`.
+    """Reads the questions of a SQuAD file of version 1.1 or 2.0.
 
     In training, a question whose answer does not occur in its document is skipped with a warning.
     In prediction, the answers are ignored. A repeated id causes a warning: all its questions are
-    kept, but a file of answers can hold only the last answer. Errors name the file as the value of
-    `flag`, if it names none.
+    kept, but a file of answers can hold only the last answer.
+
+    Args:
+        input_file: the JSON file. JSON lines and Parquet may be several files, as of a flag: paths
+            with commas between them, or a glob.
+        is_training: whether the answers are read.
+        version_2_with_negative: whether the file is of version 2.0, whose `is_impossible` is read
+            in training.
+        flag: the flag as whose value errors name `input_file`, if it names no file; None for
+            train_file in training, and predict_file in prediction.
+
+    Raises:
+        InputError: a field is missing or has another type, or a question to train on has not one
+            answer.
     """
     examples, num_questions = [], 0
     flag = flag or ("train_file" if is_training else "predict_file")
@@ -96,8 +107,16 @@ def read_squad_examples(
 
 
 def read_gold_answers(input_file: str) -> list[Question] | None:
-    """Reads the true answers of a SQuAD file for the metrics; None if a question lacks the field
-    of the answers.
+    """Reads the true answers of a SQuAD file for the metrics.
+
+    Args:
+        input_file: the file or files, as in `read_squad_examples`.
+
+    Returns:
+        The questions with their answers; None if a question lacks the field of the answers.
+
+    Raises:
+        InputError: a field other than the answers is missing, or a field has another type.
     """
     gold, num_without = [], 0
     for where, paragraph in _paragraphs(input_file, "predict_file"):
@@ -123,7 +142,14 @@ def read_gold_answers(input_file: str) -> list[Question] | None:
 
 
 def read_squad_json(input_file: str) -> list[dict]:
-    """Reads the articles of a SQuAD file, whose paragraphs are not validated."""
+    """Reads the articles of a SQuAD file, whose paragraphs are not validated.
+
+    Args:
+        input_file: the JSON file.
+
+    Raises:
+        InputError: the file is not JSON, or has no list of articles.
+    """
     return field(reading.read_json(input_file), "data", list, input_file)
 
 

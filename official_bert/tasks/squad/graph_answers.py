@@ -35,13 +35,22 @@ def answer_questions(
     reader: TextReader,
     rules: SquadRules,
 ) -> dict[str, tf.Tensor]:
-    """Finds the best answers to questions, string[batch], in contexts, string[batch].
+    """Finds the best answers to questions in contexts.
 
-    `logits` maps encoder features to the logits of starts and ends, float32[windows, length, 2].
-    The result is `answer`, string[batch]; its offsets in the context in code points, `start` and
-    `end`, and its first and last piece, `start_piece` and `end_piece`, int32[batch]; `score`, the
-    sum of its logits, and with version 2 `null_odds`, float32[batch]. An answer that is no part of
-    the context is "", or "empty" in version 1, and has the offsets -1.
+    An answer that is no part of the context is "", or "empty" in version 1, and has the offsets -1.
+
+    Args:
+        logits: maps encoder features to the logits of starts and ends, float32[windows, length, 2].
+        questions: string[batch].
+        contexts: string[batch], the context of each question.
+        reader: makes windows of the questions and contexts.
+        rules: how windows are cut and answers are chosen. With version 2 the threshold must be a
+            number.
+
+    Returns:
+        `answer`, string[batch]; its offsets in the context in code points, `start` and `end`, and
+        its first and last piece, `start_piece` and `end_piece`, int32[batch]; `score`, the sum of
+        its logits, and with version 2 `null_odds`, float32[batch].
     """
     pieces = reader.tokenizer.pieces(contexts)
     windows = reader.document_windows(

@@ -199,8 +199,17 @@ class SquadTask(Task):
         return SpanObjective(model, self.losses, self.weights)
 
     def losses(self, model: keras.Model, features: dict) -> Tensor:
-        """Float32[B]: the mean cross-entropy of the answer's start and end, with a softmax that
-        includes padding.
+        """Computes the mean cross-entropy of the answer's start and end.
+
+        The softmax includes padding. A position outside the sequence adds no loss.
+
+        Args:
+            model: the model, a function from features to the logits of starts and ends, float[B, S]
+                each.
+            features: the encoder features, `start_positions` and `end_positions`, int32[B].
+
+        Returns:
+            float32[B].
         """
         logits = model(features)
         targets = features["start_positions"], features["end_positions"]
@@ -208,6 +217,11 @@ class SquadTask(Task):
         return (start + end) / 2.0
 
     def weights(self, features: dict) -> Tensor:
+        """Returns the weight of each window in the loss, float32[B], which is 1.
+
+        Args:
+            features: the features of a batch, with `start_positions`, int32[B].
+        """
         return ops.ones_like(features["start_positions"], dtype="float32")
 
     def outputs(self, model: keras.Model, features: dict) -> dict:
@@ -235,8 +249,17 @@ class SquadTask(Task):
     def scores(
         self, gold: Sequence[Question], answers: Mapping[str, str], null_odds: Mapping[str, float]
     ) -> dict[str, float]:
-        """Computes the official script's scores of answers, which version 2's infinite threshold
-        leaves unchanged.
+        """Computes the official script's scores of answers.
+
+        Version 2's infinite threshold leaves the answers unchanged.
+
+        Args:
+            gold: the questions with their true answers.
+            answers: the predicted answer by the id of the question.
+            null_odds: the odds of "no answer" by the id of the question; version 1 ignores them.
+
+        Returns:
+            The scores by the names of the script.
         """
         if self.rules.version_2_with_negative:
             return evaluate_v2(gold, answers, null_odds, null_odds_threshold=np.inf)

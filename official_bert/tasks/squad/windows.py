@@ -80,8 +80,12 @@ class PositionMap(Mapping[int, Any]):
 
 
 def dense(position_map: Mapping[int, int], length: int, default: int) -> np.ndarray:
-    """Returns the values of positions 0 to length - 1, array[length], with `default` for
-    positions outside the map.
+    """Returns the values of positions 0 to length - 1, array[length].
+
+    Args:
+        position_map: position -> value. Positions from `length` on are ignored.
+        length: the number of positions.
+        default: the value of positions outside the map; its type is that of the array.
     """
     values = np.full(length, default)
     if isinstance(position_map, PositionMap):
@@ -102,8 +106,20 @@ def make_windows(
     is_training: bool,
     num_logged: int = LOGGED_EXAMPLES,
 ) -> Iterator[InputFeatures]:
-    """Cuts the document of every question into overlapping windows; a document without words
-    gives none.
+    """Cuts the document of every question into overlapping windows.
+
+    A document without words gives none.
+
+    Args:
+        examples: the questions.
+        tokenizer: the tokenizer of the model.
+        rules: the lengths of windows and questions, and the stride.
+        is_training: whether the windows have the positions of the answer.
+        num_logged: the number of questions whose windows are logged with --verbosity=1; without it,
+            only the first window is logged. 0 logs none.
+
+    Raises:
+        InputError: the stride is less than 1, or a question leaves no room for its document.
     """
     max_seq_length, doc_stride = rules.max_seq_length, rules.doc_stride
     if doc_stride < 1:
@@ -175,11 +191,16 @@ def make_windows(
 
 
 def max_context_span(spans: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Returns the index of the window that shows each token of a document with the most context:
-    int32[num_tokens].
+    """Returns the index of the window that shows each token of a document with the most context.
 
     The score of a window is the smaller number of tokens to the left and to the right of the token
     in the window, plus 0.01 for each token of the window; the first of equal windows wins.
+
+    Args:
+        spans: (start, length) of each window, in tokens, in the order of the document.
+
+    Returns:
+        int32[num_tokens].
     """
     num_tokens = sum(spans[-1]) if spans else 0
     owner = np.zeros(num_tokens, np.int32)
@@ -327,8 +348,15 @@ class EncodedWindows:
         return {"orig ": self.num_questions, "split ": len(self.lengths)}
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns encoder features, int32[b, length], and in training `start_positions` and
-        `end_positions`.
+        """Returns a batch of windows.
+
+        Args:
+            rows: int[b], the indices of the windows.
+            length: the number of tokens to which each window is padded, at most `max_seq_length`.
+
+        Returns:
+            Encoder features, int32[b, length], and in training `start_positions` and
+            `end_positions`, int32[b].
         """
         columns = np.arange(length)
         is_token = columns < self.lengths[rows, None]
@@ -343,7 +371,16 @@ class EncodedWindows:
         return batch
 
     def record(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns the features of some windows in the form of the original's record files."""
+        """Returns the features of some windows in the form of the original's record files.
+
+        Args:
+            rows: int[b], the indices of the windows.
+            length: the number of tokens to which each window is padded, at most `max_seq_length`.
+
+        Returns:
+            `unique_ids`, int[b], the result of `features` and, in training, `is_impossible`,
+            int32[b].
+        """
         record = {
             "unique_ids": FIRST_UNIQUE_ID + rows,
             **self.features(rows, length),
@@ -373,8 +410,17 @@ class EncodedQuestions(EncodedWindows):
 def encode_training(
     examples: Sequence[SquadExample], tokenizer: FullTokenizer, rules: SquadRules
 ) -> EncodedWindows:
-    """Encodes training questions, and drops the tokens and word maps of their windows, which
-    only prediction needs.
+    """Encodes training questions.
+
+    The tokens and word maps of their windows, which only prediction needs, are dropped.
+
+    Args:
+        examples: the questions with their answers.
+        tokenizer: the tokenizer of the model.
+        rules: how windows are cut.
+
+    Raises:
+        InputError: the stride is less than 1, or a question leaves no room for its document.
     """
     arrays = _arrays(make_windows(examples, tokenizer, rules, is_training=True))
     return EncodedWindows(**arrays, num_questions=len(examples))
@@ -388,6 +434,20 @@ def encode_questions(
     num_logged: int = LOGGED_EXAMPLES,
     **more: Any,
 ) -> EncodedQuestions:
+    """Encodes questions for prediction.
+
+    Args:
+        examples: the questions.
+        tokenizer: the tokenizer of the model.
+        rules: how windows are cut.
+        gold: the questions with their true answers; None if they are unknown.
+        num_logged: the number of questions whose windows are logged with --verbosity=1; without it,
+            only the first window is logged. 0 logs none.
+        **more: further fields of the result, `path` and `tunes_threshold`.
+
+    Raises:
+        InputError: the stride is less than 1, or a question leaves no room for its document.
+    """
     windows = list(
         make_windows(examples, tokenizer, rules, is_training=False, num_logged=num_logged)
     )

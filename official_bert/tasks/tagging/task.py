@@ -57,12 +57,18 @@ if TYPE_CHECKING:
 def tag_words(
     model: Callable[[dict], tf.Tensor], texts: tf.Tensor, reader: TextReader, labels: Sequence[str]
 ) -> dict[str, tf.Tensor]:
-    """Tags the words of texts, string[B], with a model: encoder features -> logits, float[windows,
-    S, labels].
+    """Tags the words of texts with a model.
 
-    Returns `num_words`, int32[B]; `words` and `tags`, string[B, words], "" after the last word;
-    `starts` and `ends`, int32[B, words], their offsets in the text in code points, 0 after the last
-    word.
+    Args:
+        model: maps encoder features to logits, float[windows, S, labels].
+        texts: string[B].
+        reader: makes windows of the texts.
+        labels: the tags in the order of the logits.
+
+    Returns:
+        `num_words`, int32[B]; `words` and `tags`, string[B, words], "" after the last word;
+        `starts` and `ends`, int32[B, words], their offsets in the text in code points, 0 after the
+        last word.
     """
 
     def best(features: dict):
@@ -194,8 +200,14 @@ class TaggingTask(Task):
         return TaskObjective(model, self.losses, self.weights)
 
     def losses(self, model: keras.Model, features: dict) -> Tensor:
-        """Float32[B*S]: the cross-entropy of each piece's label; undefined for pieces without a
-        label.
+        """Computes the cross-entropy of each piece's label; undefined for pieces without a label.
+
+        Args:
+            model: the model, a function from features to logits, float[B, S, labels].
+            features: the encoder features and `label_ids`, int32[B, S].
+
+        Returns:
+            float32[B*S].
         """
         return self._losses(model(features), features)
 
@@ -204,7 +216,11 @@ class TaggingTask(Task):
         return cross_entropy(logits, ops.reshape(features["label_ids"], [-1]))
 
     def weights(self, features: dict) -> Tensor:
-        """Float32[B*S]: 1 for the first piece of a word to be tagged, else 0."""
+        """Returns 1 for the first piece of a word to be tagged, else 0: float32[B*S].
+
+        Args:
+            features: the features of a batch, with `label_mask`, int32[B, S].
+        """
         return ops.reshape(ops.cast(features["label_mask"], "float32"), [-1])
 
     def outputs(self, model: keras.Model, features: dict) -> dict:
@@ -242,7 +258,12 @@ class TaggingTask(Task):
             )
 
     def predictions(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> list[list[str]]:
-        """Returns the predicted tags of each sentence of the file."""
+        """Returns the predicted tags of each sentence of the file.
+
+        Args:
+            encoded: the windows of the file.
+            outputs: the outputs for every window, with `tags`, the label ids, int[n, S].
+        """
         numbers = encoded.select_words(outputs["tags"])
         return predicted_tags(encoded.source.sentences, numbers, self._known_labels())
 
@@ -428,8 +449,14 @@ def _is_running_text(text: str) -> bool:
 
 
 def split_words(text: str, tokenizer: BasicTokenizer) -> list[tuple[str, int, int]]:
-    """Returns the words that a BasicTokenizer makes, as they are written in the text, with their
-    offsets.
+    """Returns the words that a BasicTokenizer makes, as they are written in the text.
+
+    Args:
+        text: the text.
+        tokenizer: the tokenizer.
+
+    Returns:
+        (word, start, end) of each word, with its offsets in the text.
     """
     # Between two letters a character of a word adds no word, a blank one, and a word of one
     # character two.

@@ -37,10 +37,15 @@ class EncodedWords:
         return self.inputs.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch of windows: the encoder features, `label_ids` and `label_mask`, all
-        int32[b, length].
+        """Returns a batch of windows.
 
-        `label_mask` is 1 at the first pieces of the words to be tagged; elsewhere `label_ids` is 0.
+        Args:
+            rows: int[b], the indices of the windows.
+            length: the number of tokens to which each window is padded.
+
+        Returns:
+            The encoder features, `label_ids` and `label_mask`, all int32[b, length]. `label_mask`
+            is 1 at the first pieces of the words to be tagged; elsewhere `label_ids` is 0.
         """
         targets = self.targets.padded(rows, length)
         return {
@@ -50,8 +55,11 @@ class EncodedWords:
         }
 
     def select_words(self, values: Iterable[np.ndarray]) -> np.ndarray:
-        """Selects the outputs for the words, [words, ...], from those of the windows, [length or
-        more, ...] each.
+        """Selects the outputs for the words, [words, ...], from those of the windows.
+
+        Args:
+            values: the outputs of each window in their order, [length or more, ...] each. Those
+                after the last window are ignored.
         """
         rows = []
         for row, value in enumerate(itertools.islice(values, len(self))):
@@ -62,8 +70,10 @@ class EncodedWords:
 
 
 def collect_labels(sentences: Iterable[Sentence]) -> list[str]:
-    """Returns the label O, then B and I of every type that occurs, sorted; tags may have no
-    type.
+    """Returns the label O, then B and I of every type that occurs, sorted; tags may have no type.
+
+    Args:
+        sentences: the sentences with their IOB2 tags.
     """
     tags = {tag for sentence in sentences for tag in sentence.tags or ()}
     tags.discard("O")
@@ -80,12 +90,19 @@ def encoded_words(
     tokenizer: FullTokenizer,
     document_context: bool = False,
 ) -> EncodedWords:
-    """Cuts the sentences of a file into windows of at most `max_seq_length` pieces, special tokens
-    included.
+    """Cuts the sentences of a file into windows of pieces.
 
     A sentence that is too long becomes several windows, each of which includes as much of the rest
     of it as fits. A word without pieces counts as [UNK], and a word that is longer than a window
     loses its last pieces.
+
+    Args:
+        source: the content of the file.
+        labels: the tags in the order of the label ids; they include every tag of the file.
+        max_seq_length: the largest number of pieces of a window, special tokens included.
+        tokenizer: the tokenizer of the model.
+        document_context: whether a window includes as much of the whole document as fits; otherwise
+            only its sentence.
     """
     group_numbers = [
         sentence.document if document_context else number
@@ -117,8 +134,17 @@ def encoded_words(
 
 
 def check_words(source: ConllFile, labels: Sequence[str], document_context: bool = False) -> None:
-    """Validates that all tags are known and, with document context, that the file has -DOCSTART-
-    lines.
+    """Validates that all tags are known and, with document context, that the file has documents.
+
+    Warns if the file is a single sentence of many words.
+
+    Args:
+        source: the content of the file.
+        labels: the tags of the training file.
+        document_context: whether the file needs -DOCSTART- lines.
+
+    Raises:
+        InputError: a tag is unknown, all tags are O, or the -DOCSTART- lines are missing.
     """
     if document_context and not source.has_documents:
         raise InputError(
@@ -153,7 +179,13 @@ def predicted_tags(
     numbers: np.ndarray,
     labels: Sequence[str],
 ) -> list[list[str]]:
-    """Returns the tags of each sentence for the label ids of all words, int32[words]."""
+    """Returns the tags of each sentence.
+
+    Args:
+        sentences: the sentences.
+        numbers: int32[words], the label ids of all words.
+        labels: the tags in the order of the label ids.
+    """
     tags = [labels[int(number)] for number in numbers]
     sentence_tags = []
     start = 0
