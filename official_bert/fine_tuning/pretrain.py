@@ -323,7 +323,7 @@ def check_shares(counts: Sequence[int]) -> None:
     Each worker reads only its files. A small difference is only a warning.
 
     Args:
-        counts: the number of records of each worker's files.
+        counts: the number of records of the files of each worker or, on a TPU slice, of each host.
 
     Raises:
         InputError: the numbers differ too much.
