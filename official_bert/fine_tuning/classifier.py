@@ -45,6 +45,16 @@ class ClassificationData(NamedTuple):
 
     @classmethod
     def from_lists(cls, texts: Iterable, labels: Iterable) -> Self:
+        """Makes the data from separate lists.
+
+        Args:
+            texts: the texts; a pair is a list or a tuple of two texts. Arrays and columns of pandas
+                work, too.
+            labels: the label of each text.
+
+        Raises:
+            InputError: there are not as many texts as labels.
+        """
         texts, labels = ([_plain(value) for value in values] for values in (texts, labels))
         if len(texts) != len(labels):
             raise InputError(
@@ -56,7 +66,13 @@ class ClassificationData(NamedTuple):
     def from_frame(
         cls, frame: Any, text: str | Iterable[str] = "text", label: str = "label"
     ) -> Self:
-        """Takes columns of a pandas frame; `text` names that of the text, or the two of a pair."""
+        """Makes the data from columns of a pandas frame.
+
+        Args:
+            frame: the frame.
+            text: the name of the column with the texts; for pairs, the names of the two columns.
+            label: the name of the column with the labels.
+        """
         if isinstance(text, str):
             return cls.from_lists(frame[text], frame[label])
         return cls.from_lists(zip(*(frame[name] for name in text), strict=True), frame[label])

@@ -28,7 +28,11 @@ eval_results*.txt test_results*.tsv *reliability* events.out.tfevents*
 
 
 def rows_digest(rows: Iterable[Row]) -> str:
-    """Returns a digest of the texts and labels of a set in their order."""
+    """Returns a digest of the texts and labels of a set in their order.
+
+    Args:
+        rows: the rows of the set, the names of the columns included.
+    """
     digest = hashlib.sha256()
     for row in rows:
         digest.update(json.dumps(row.fields).encode() + b"\n")
@@ -38,8 +42,16 @@ def rows_digest(rows: Iterable[Row]) -> str:
 def find_differences(
     folder: str, flags: Mapping[str, object], rows_sha256: str, options_class: type
 ) -> str:
-    """Returns in which data and flags a training differs from that whose checkpoints a folder
-    holds; "" if in none.
+    """Compares a training with the one whose checkpoints a folder holds.
+
+    Args:
+        folder: the folder of the earlier training.
+        flags: the flags of the new training, by name.
+        rows_sha256: the digest of the new training set, by `rows_digest`.
+        options_class: the class of the flags of the new training.
+
+    Returns:
+        The data and flags in which the two differ, for a message; "" if they differ in none.
     """
     earlier = run_log.trainings(folder)
     if not earlier:
@@ -52,8 +64,11 @@ def find_differences(
 
 
 def was_killed_while_replacing(folder: str) -> bool:
-    """Tells whether files of an earlier training are still aside, because the call that replaced
+    """Returns whether files of an earlier training are still aside, because the call that replaced
     it was killed.
+
+    Args:
+        folder: the folder of the training; a remote folder never has such files.
     """
     return not files.is_remote(folder) and os.path.isdir(os.path.join(folder, _ASIDE))
 
@@ -62,9 +77,16 @@ def was_killed_while_replacing(folder: str) -> bool:
 def replaced(folder: str, holds_other: bool) -> Iterator[None]:
     """Puts the files of an earlier training aside: a context around the new one.
 
-    They are deleted when that is complete, and come back if it ends before its first checkpoint, as
-    by bad input. `holds_other` says that the folder holds a training other than the new one; else a
-    killed call has put that aside.
+    They are deleted when the new training is complete. They come back if it ends before its first
+    checkpoint, as by bad input.
+
+    Args:
+        folder: the folder of both trainings, on this machine.
+        holds_other: whether the folder holds a training other than the new one; otherwise a killed
+            call has put that aside.
+
+    Raises:
+        InputError: the folder is remote.
     """
     if files.is_remote(folder):
         raise InputError(

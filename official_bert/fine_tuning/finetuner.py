@@ -48,7 +48,13 @@ def count_examples(encoded: EncodedSet) -> Mapping[str, int]:
 
 
 def log_set(title: str, encoded: EncodedSet, batch_size: int) -> None:
-    """Logs the sizes of a set that is evaluated or predicted."""
+    """Logs the sizes of a set that is evaluated or predicted.
+
+    Args:
+        title: the heading in the log, such as "Running evaluation".
+        encoded: the set.
+        batch_size: the number of examples in a batch.
+    """
     logging.info("***** %s *****", title)
     for kind, count in count_examples(encoded).items():
         logging.info("  Num %sexamples = %d (%d actual, %d padding)", kind, count, count, 0)
@@ -163,8 +169,17 @@ class Finetuner:
             )
 
     def train(self, encoded: EncodedSet, dev_set: EncodedSet | None) -> None:
-        """Trains on a set. After a run with evaluations on `dev_set` the model has its best
-        weights.
+        """Trains on a set.
+
+        After a run with evaluations on `dev_set` the model has its best weights.
+
+        Args:
+            encoded: the training set.
+            dev_set: the set of the evaluations during training; None for no evaluations.
+
+        Raises:
+            InputError: `dev_set` is None, but the folder holds the best checkpoint of a run with
+                evaluations.
         """
         options, trainer = self.options, self.trainer
         logging.info("***** Running training *****")
@@ -250,8 +265,15 @@ class Finetuner:
         )
 
     def outputs(self, encoded: EncodedSet, batch_size: int) -> dict[str, np.ndarray]:
-        """Computes the task's outputs of every example of a set, in its order; none for a set
-        without examples.
+        """Computes the task's outputs of every example of a set.
+
+        Args:
+            encoded: the set.
+            batch_size: the number of examples in a batch.
+
+        Returns:
+            The outputs by name, each [n, ...], in the order of the set; empty for a set without
+            examples.
         """
         if not len(encoded.lengths):
             return {}
@@ -266,13 +288,26 @@ class Finetuner:
         return self.task.example_outputs(encoded, outputs)
 
     def calibrate(self, encoded: EncodedSet) -> None:
-        """Calibrates the probabilities of the model on a set with labels."""
+        """Calibrates the probabilities of the model.
+
+        Args:
+            encoded: a set with labels.
+        """
         batch_size = self.options.dev_batch_size
         log_set("Running calibration", encoded, batch_size)
         self.task.calibrate(encoded, self.outputs(encoded, batch_size))
 
     def evaluate(self, encoded: EncodedSet, suffix: str = "") -> None:
-        """Evaluates a set with labels and writes eval_results.txt."""
+        """Evaluates a set with labels and writes eval_results.txt.
+
+        Args:
+            encoded: the set.
+            suffix: the ending of the names of the result files, such as "_mm"; "" for a task's
+                first set.
+
+        Raises:
+            InputError: the main metric of the task is none of its metrics.
+        """
         batch_size = self.options.dev_batch_size
         log_set("Running evaluation", encoded, batch_size)
         outputs = self.outputs(encoded, batch_size)
@@ -282,6 +317,10 @@ class Finetuner:
     def predict(self, encoded: EncodedSet, suffix: str = "") -> None:
         """Writes the prediction files of a test set, and its scores if the task knows the true
         answers.
+
+        Args:
+            encoded: the set.
+            suffix: the ending of the names of the files, such as "_mm"; "" for a task's first set.
         """
         output_dir, batch_size = self.options.output_dir, self.options.predict_batch_size
         log_set("Running prediction", encoded, batch_size)

@@ -71,7 +71,11 @@ class TrainingPlugin:
         """
 
     def prepare(self, run: TrainingRun) -> Mapping[str, object]:
-        """Computes what the training needs; returns further values of its line in run.jsonl."""
+        """Computes what the training needs; returns further values of its line in run.jsonl.
+
+        Args:
+            run: the training, whose model is not built yet.
+        """
         return {}
 
     def weight_plan(self) -> WeightPlan:
@@ -79,22 +83,45 @@ class TrainingPlugin:
         return WeightPlan()
 
     def adapt_model(self, model: keras.Model) -> keras.Model:
-        """Returns the model, perhaps changed; it has initial weights and loads others next."""
+        """Returns the model, perhaps changed.
+
+        Args:
+            model: the model of the task. It has initial weights and loads others next.
+        """
         return model
 
     def check_weights(self, trainer: Trainer) -> None:
-        """Raises InputError if the model cannot be trained from the weights that were loaded."""
+        """Checks that the model can be trained from the weights that were loaded.
+
+        Args:
+            trainer: the trainer, whose model has loaded its weights.
+
+        Raises:
+            InputError: the model cannot be trained from them.
+        """
 
     def wrap_training_set(self, encoded: EncodedSet) -> EncodedSet:
-        """Returns the set that a fine-tuning reads its batches from."""
+        """Returns the set that a fine-tuning reads its batches from.
+
+        Args:
+            encoded: the training set, perhaps already wrapped by another plugin.
+        """
         return encoded
 
     def wrap_objective(self, objective: Objective) -> Objective:
-        """Returns the objective of the training."""
+        """Returns the objective of the training.
+
+        Args:
+            objective: the objective of the task, perhaps already wrapped by another plugin.
+        """
         return objective
 
     def finish(self, trainer: Trainer) -> None:
-        """Is called after the training, when the model has the weights that are used."""
+        """Is called after the training.
+
+        Args:
+            trainer: the trainer, whose model has the weights that are used.
+        """
 
 
 class CombinedPlugin(TrainingPlugin):

@@ -241,8 +241,17 @@ def record_batches(
 ) -> RecordBatches | HostBatches:
     """Logs the input of a training, and returns its batches.
 
-    With --file_order=own they are those of this worker's files; on a TPU slice, each host reads its
-    files.
+    With a --file_order in which workers read separate files, they are the batches of this worker's
+    files; on a TPU slice, each host reads its files.
+
+    Args:
+        options: the flags of the run.
+        trainer: the trainer, for its devices, workers, seed and configuration of the model.
+        records: the training records of all workers.
+
+    Raises:
+        InputError: workers read separate files, and there are too few of these, their sizes are too
+            unequal, or the hosts of a TPU slice would have to draw masks.
     """
     strategy = trainer.strategy
     batch_size = options.train_batch_size
@@ -311,7 +320,13 @@ def _count_shares(
 def check_shares(counts: Sequence[int]) -> None:
     """Validates that the files of all workers have about equally many records.
 
-    Each worker reads only its files.
+    Each worker reads only its files. A small difference is only a warning.
+
+    Args:
+        counts: the number of records of the files of each worker or, on a TPU slice, of each host.
+
+    Raises:
+        InputError: the numbers differ too much.
     """
     smallest = min(counts)
     largest = max(counts)

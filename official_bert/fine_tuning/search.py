@@ -257,7 +257,14 @@ def _check_same_flags(options: FineTuningOptions):
 
 
 def read_results(output_dir: str) -> dict[Trial, Score]:
-    """Returns the scores of the trials that an earlier search in the folder has finished."""
+    """Returns the scores of the trials that an earlier search in the folder has finished.
+
+    Args:
+        output_dir: the folder of the search; without a file of results, there are no scores.
+
+    Raises:
+        InputError: a line of the file is no row of a search's results.
+    """
     path = os.path.join(output_dir, RESULTS_FILE)
     if not files.exists(path):
         return {}

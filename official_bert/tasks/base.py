@@ -51,10 +51,19 @@ class DataFiles(NamedTuple):
     named: Mapping[str, Any] = MappingProxyType({})
 
     def path(self, set_name: str, names: Sequence[str]) -> str:
-        """Returns the path of a set's file: the given one, or the first existing one of `names` in
-        the folder.
+        """Returns the path of a set's file: the one in `named`, or the first existing one of
+        `names` in the folder.
 
-        Names match in any case.
+        A single name is used even if the folder has no such file.
+
+        Args:
+            set_name: the set: train, dev or test.
+            names: the names that the file may have in the folder, the preferred one first. They
+                match in any case. Empty if the task knows none.
+
+        Raises:
+            InputError: the set has neither a path nor a folder, or the folder has none of several
+                names.
         """
         if path := self.named.get(set_name):
             return path
@@ -94,8 +103,11 @@ class OptionalMembers:
         """Returns further signatures of an export, by name, as functions to a dict of [B, ...].
 
         Those of an export of tensors read the encoder's features and `masked_lm_positions`,
-        int32[B, P]. Those of an export of text, which has a `reader`, read texts, as `serving_text`
-        does.
+        int32[B, P]. Those of an export of text read texts, as `serving_text` does.
+
+        Args:
+            model: the model of `build_model`.
+            reader: the TextReader of an export of text; None for an export of tensors.
         """
         return {}
 
@@ -116,8 +128,11 @@ class OptionalMembers:
         return outputs
 
     def calibrate(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> None:
-        """Fits what --calibrate fits on a set with labels; then `settings` has it, and
-        probabilities follow it.
+        """Fits what --calibrate fits; then `settings` has it, and probabilities follow it.
+
+        Args:
+            encoded: a set with labels.
+            outputs: the outputs for its examples, each [n, ...], as `example_outputs` returns them.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method calibrate")
 
@@ -126,7 +141,13 @@ class OptionalMembers:
     ) -> None:
         """Logs and writes what an evaluation shows beside the metrics, such as a confusion matrix.
 
-        The arguments are those of `write_predictions`, of a set with labels.
+        The arguments are those of `write_predictions`.
+
+        Args:
+            output_dir: the folder for the files.
+            encoded: a set with labels.
+            outputs: the outputs for all its examples, each [n, ...], in its order.
+            suffix: the suffix of the set, which goes into the names of the files.
         """
 
     def settings(self) -> dict[str, Any]:
@@ -189,9 +210,12 @@ class ServedTask(OptionalMembers, abc.ABC):
         """Returns a Keras model with initial weights: model(features, training, dropout_seed) ->
         its outputs.
 
-        The arguments are `use_one_hot_embeddings`, and with --recompute_layers also
-        `recompute_layers`. The model may have the attribute of modeling/task_models.py,
-        `unused_weights`.
+        The model may have the attribute of modeling/task_models.py, `unused_weights`.
+
+        Args:
+            config: the configuration of the model.
+            **arguments: `use_one_hot_embeddings`, and with --recompute_layers also
+                `recompute_layers`.
         """
 
     @abc.abstractmethod
@@ -199,14 +223,18 @@ class ServedTask(OptionalMembers, abc.ABC):
         """Returns the outputs of an export of tensors: a dict of tensors [B, ...], which may
         contain strings.
 
-        `features` are the three encoder features, int32[B, S] each, without labels.
+        Args:
+            model: the model of `build_model`.
+            features: the three encoder features, int32[B, S] each, without labels.
         """
 
     def serving_text(self, model: keras.Model, texts: dict, reader: TextReader) -> dict:
         """Returns the outputs of an export of text: a dict of tensors [B, ...].
 
-        `texts` are string tensors by name, as in `text_inputs`; `reader` is a TextReader of
-        graph_text, which makes encoder features of them.
+        Args:
+            model: the model of `build_model`.
+            texts: string tensors by name, as in `text_inputs`.
+            reader: a TextReader of graph_text, which makes encoder features of the texts.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has text_inputs, but no method serving_text"
@@ -244,19 +272,25 @@ class TrainableTask(ServedTask):
 
     @abc.abstractmethod
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, Any]:
-        """Reads the sets of a name and returns the examples of each by the suffix of its result
-        files.
+        """Reads the sets of a name, such as the development sets.
 
         Most tasks have one set, whose suffix is "". MNLI has two development sets, "" and "_mm", of
         which the second writes eval_results_mm.txt. Reading the training set may define the labels
-        of the task. Test sets are read without labels. `set_name` is train, dev or test.
+        of the task. Test sets are read without labels.
+
+        Args:
+            data_files: the location of the files.
+            set_name: train, dev or test.
+
+        Returns:
+            The examples of each set by the suffix of its result files.
         """
 
     @abc.abstractmethod
     def encode(
         self, examples: Any, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
     ) -> EncodedSet:
-        """Encodes a set from `read` for the model; each example is tokenized once.
+        """Encodes a set for the model; each example is tokenized once.
 
         Beside `lengths` and `features`, the result may have what the original's sets have:
         - `counts`: numbers for the log by a prefix that ends in a blank; the first is the length of
@@ -266,12 +300,21 @@ class TrainableTask(ServedTask):
         - `record_stem`: the name without suffixes of the record file that a run writes of the set;
           None, the default, for none. The records are those of `record(rows, length)`, or else of
           `features`.
+
+        Args:
+            examples: the examples of one set from `read`.
+            tokenizer: the tokenizer of the model.
+            max_seq_length: the maximum number of tokens in an example, special tokens included.
+            set_name: train, dev or test.
         """
 
     @abc.abstractmethod
     def objective(self, model: keras.Model) -> Any:
         """Returns the objective of the training, an `Objective` of training/step.py; see
         `TaskObjective`.
+
+        Args:
+            model: the model that is trained.
         """
 
 
@@ -291,23 +334,39 @@ class Task(TrainableTask):
 
         Evaluations report the mean of `loss`, float32[B], weighted by `loss_weight`, float32[B], if
         they are there.
+
+        Args:
+            model: the model of `build_model`.
+            features: the features of a batch, with labels if the set has them.
         """
 
     @abc.abstractmethod
     def metrics(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        """Computes the official metrics of a set from the outputs of all its examples, in its
-        order.
+        """Computes the official metrics of a set.
+
+        Args:
+            encoded: the set, which has labels.
+            outputs: the outputs for all its examples, each [n, ...], in its order.
+
+        Returns:
+            The metrics by name; `main_metric` is one of the names.
         """
 
     @abc.abstractmethod
     def write_predictions(
         self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""
     ) -> dict[str, float] | None:
-        """Writes the prediction files of a test set from the outputs of all its examples, in its
-        order.
+        """Writes the prediction files of a test set.
 
-        The suffix of the set goes into the names of the files. Returns the metrics of a set whose
-        file has the true answers, None for other sets.
+        Args:
+            output_dir: the folder for the files.
+            encoded: the set.
+            outputs: the outputs for all its examples, each [n, ...], in its order; empty if
+                `predicts_without_model`.
+            suffix: the suffix of the set, which goes into the names of the files.
+
+        Returns:
+            The metrics of a set whose file has the true answers, None for other sets.
         """
 
 
@@ -344,14 +403,22 @@ class TaskObjective:
         return changed
 
     def totals(self, features: dict) -> dict:
-        """Returns the sum of the weights, the denominator of the loss."""
+        """Returns the sum of the weights, the denominator of the loss.
+
+        Args:
+            features: the features of this replica's examples.
+        """
         from keras import ops
 
         return {"weight": ops.sum(self._weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed: Tensor | None) -> tuple:
-        """Returns this replica's share of the loss, float32[], and the sums for the progress
-        line.
+        """Returns this replica's share of the loss, float32[], and the sums for the progress line.
+
+        Args:
+            features: the features of this replica's examples.
+            totals: the values of the method `totals`, summed over the replicas.
+            dropout_seed: int32[2]; None for no dropout.
         """
         from keras import ops
 
@@ -364,7 +431,12 @@ class TaskObjective:
         return loss, {"loss": loss, "weighted_loss": weighted, "weight": ops.sum(weights)}
 
     def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
-        """Returns the mean loss of several steps."""
+        """Returns the mean loss of several steps.
+
+        Args:
+            sums: the sums of these steps, by name.
+            num_steps: the number of these steps.
+        """
         return {"loss": sums["loss"] / num_steps}
 
     def constant_losses(self, encoded: EncodedSet) -> np.ndarray | None:
@@ -372,5 +444,8 @@ class TaskObjective:
         float[n].
 
         A model that learns has a smaller mean loss; None if the objective does not know it.
+
+        Args:
+            encoded: the training set.
         """
         return None

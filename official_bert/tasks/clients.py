@@ -46,8 +46,16 @@ class ServedModel(Protocol):
         signature: str = "serving_default",
         pads_to_longest: bool = True,
     ) -> dict[str, np.ndarray]:
-        """Runs an export of tensors on a set: outputs, [n, ...], with zeros behind the end of
-        shorter examples.
+        """Runs an export of tensors on a set.
+
+        Args:
+            encoded: the set.
+            signature: the name of the signature.
+            pads_to_longest: whether a batch is padded to its longest example, and not to
+                `max_seq_length`.
+
+        Returns:
+            The outputs by name, [n, ...], with zeros behind the end of shorter examples.
         """
         ...
 
@@ -56,8 +64,11 @@ class ServedModel(Protocol):
         texts: Mapping[str, Sequence],
         signature: str = "serving_text",
     ) -> list[Row]:
-        """Runs an export of text and returns the outputs for each request; `texts` are strings,
-        or lists, by input.
+        """Runs an export of text and returns the outputs for each request.
+
+        Args:
+            texts: strings, or lists of strings, of all requests, by input.
+            signature: the name of the signature.
         """
         ...
 
@@ -79,23 +90,42 @@ class Client(Protocol):
     method: ClassVar[str]
 
     def check(self, texts: Texts) -> None:
-        """Validates a request; raises InputError if the model cannot answer it."""
+        """Validates a request.
+
+        Args:
+            texts: the texts of the request.
+
+        Raises:
+            InputError: the model cannot answer it.
+        """
         ...
 
     def is_cut(self, texts: Texts) -> bool:
-        """Returns whether the model reads only a part of a request."""
+        """Returns whether the model reads only a part of a request.
+
+        Args:
+            texts: the texts of the request.
+        """
         ...
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """Returns an answer of plain Python values, ready for JSON, for each request; all have
-        passed `check`.
+        """Returns an answer of plain Python values, ready for JSON, for each request.
+
+        Args:
+            requests: the texts of each request; all have passed `check`.
         """
         ...
 
     def postprocess(self, texts: Texts, answer: dict, **settings: Any) -> Any:
         """Returns the answer to a request in the form that the pipelines of transformers give.
 
-        `settings` are those of the caller of `method`; one that cannot be used raises InputError.
+        Args:
+            texts: the texts of the request.
+            answer: the answer of `answers` to it.
+            **settings: the settings of the caller of `method`.
+
+        Raises:
+            InputError: a setting cannot be used.
         """
         ...
 
@@ -123,10 +153,24 @@ class TextClient:
         self.num_required = len(self.columns) if num_required is None else num_required
 
     def postprocess(self, texts: Texts, answer: dict, **settings: Any) -> Any:
-        """Returns the answer as it is, for clients without a `method`."""
+        """Returns the answer as it is, for clients without a `method`.
+
+        Args:
+            texts: the texts of the request.
+            answer: the answer of `answers` to it.
+            **settings: the settings of the caller; this method reads none.
+        """
         return answer
 
     def check(self, texts: Texts) -> None:
+        """Validates the number of texts of a request.
+
+        Args:
+            texts: the texts of the request.
+
+        Raises:
+            InputError: there are fewer texts than `num_required`, or more than `columns`.
+        """
         fewest = self.num_required
         most = len(self.columns)
         if not fewest <= len(texts) <= most:
@@ -138,27 +182,47 @@ class TextClient:
             )
 
     def is_cut(self, texts: Texts) -> bool:
-        """Tells whether `encode` cuts a text or a pair."""
+        """Returns whether `encode` cuts a text or a pair.
+
+        Args:
+            texts: the text or the pair.
+        """
         return num_tokens(self.model.tokenizer, texts) > self.model.max_seq_length
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
+        """Returns an answer of plain Python values, ready for JSON, for each request.
+
+        Args:
+            requests: the texts of each request; all have passed `check`.
+        """
         return [self.answer(row) for row in self.rows(requests)]
 
     def rows(self, requests: Sequence[Texts]) -> list[Row]:
-        """Returns the outputs of the model for each request."""
+        """Returns the outputs of the model for each request.
+
+        Args:
+            requests: the texts of each request.
+        """
         if self.model.reads_text:
             return self.model.run_texts(self.texts_by_input(requests))
         outputs = self.model.run(self.encode(requests))
         return split_rows(outputs)
 
     def encode(self, requests: Sequence[Texts]) -> EncodedSet:
-        """Encodes requests of one text or a pair for an export of tensors."""
+        """Encodes requests for an export of tensors.
+
+        Args:
+            requests: one text or a pair for each request.
+        """
         encode_pair = pair_encoder(self.model.tokenizer, self.model.max_seq_length)
         return ModelInputs(map(encode_pair, requests))
 
     def texts_by_input(self, requests: Sequence[Texts]) -> dict[str, Sequence]:
-        """Returns the strings of requests by input of an export of text; "" stands for a missing
-        optional text.
+        """Returns the strings of requests by input of an export of text.
+
+        Args:
+            requests: the texts of each request; "" stands for a missing optional text in the
+                result.
         """
         strings = {}
         for number, name in enumerate(self.columns):
@@ -166,12 +230,21 @@ class TextClient:
         return strings
 
     def answer(self, row: Row) -> dict:
+        """Returns the answer to a request, ready for JSON.
+
+        Args:
+            row: the outputs of the model for the request.
+        """
         return {name: plain(value) for name, value in row.items()}
 
 
 def num_tokens(tokenizer: IdEncoder, texts: Texts) -> int:
-    """Returns the number of tokens of a text or a pair, special ones included, before anything
-    is cut.
+    """Returns the number of tokens of a text or a pair, special ones included, before anything is
+    cut.
+
+    Args:
+        tokenizer: the tokenizer of the model.
+        texts: the text or the pair; a pair whose second text has no tokens counts as one text.
     """
     lengths = [len(tokenizer.encode(text)) for text in texts]
     first, second = [*lengths, 0][:2]
@@ -181,7 +254,12 @@ def num_tokens(tokenizer: IdEncoder, texts: Texts) -> int:
 def pair_encoder(
     tokenizer: IdEncoder, max_seq_length: int
 ) -> Callable[[Texts], tuple[list[int], int]]:
-    """Returns a function from one or two texts to their ids and the number of ids in segment 0."""
+    """Returns a function from one or two texts to their ids and the number of ids in segment 0.
+
+    Args:
+        tokenizer: the tokenizer of the model.
+        max_seq_length: the number of tokens to which the texts are cut, special ones included.
+    """
 
     def encode(texts: Texts) -> tuple[list[int], int]:
         text_a = texts[0]
@@ -192,18 +270,30 @@ def pair_encoder(
 
 
 def split_rows(outputs: dict[str, np.ndarray]) -> list[Row]:
-    """Splits the outputs of all examples, [examples, ...], into the outputs of each example."""
+    """Splits the outputs of all examples into the outputs of each example.
+
+    Args:
+        outputs: the outputs by name, [examples, ...] each.
+    """
     rows = zip(*outputs.values(), strict=True)
     return [dict(zip(outputs, row, strict=True)) for row in rows]
 
 
 def numbers(values: Iterable[np.float32 | float]) -> list[float]:
-    """Converts float32[n] to the shortest decimal numbers that read back as the same float32."""
+    """Converts numbers to the shortest decimal numbers that read back as the same float32.
+
+    Args:
+        values: the numbers, float32[n].
+    """
     return [float(str(value)) for value in values]
 
 
 def plain(value: Any) -> Any:
-    """Converts an output for one request to a string, a number, or nested lists of them."""
+    """Converts an output for one request to a string, a number, or nested lists of them.
+
+    Args:
+        value: an array, a number, or bytes in UTF-8.
+    """
     if isinstance(value, np.ndarray) and value.ndim:
         return [plain(one) for one in value]
     if isinstance(value, bytes):

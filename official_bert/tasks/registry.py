@@ -82,11 +82,16 @@ def _entries(script: str | None) -> Iterator[Entry]:
 
 
 def find(task_name: str, script: str | None = None) -> Entry:
-    """Finds a task by its name in the table, without regard to case, hyphens and underscores, or by
-    `module:Class`.
+    """Finds a task by its name in the table, or by `module:Class`.
 
-    Only names of the tasks of `script` are accepted, if it is given; `module:Class` may belong to
-    any family.
+    Args:
+        task_name: the name, without regard to case, hyphens and underscores; or `module:Class`,
+            which may belong to any family.
+        script: the script whose task names are accepted, such as "run_classifier"; None accepts the
+            names of all scripts.
+
+    Raises:
+        InputError: there is no such task.
     """
     if is_outside(task_name):
         outside_class = load(task_name)
@@ -106,43 +111,82 @@ def find(task_name: str, script: str | None = None) -> Entry:
 
 
 def make_task(task_name: str, values: Mapping[str, Any]) -> ServedTask:
-    """Makes the task with a name; see `find` and `Entry.make`."""
+    """Makes the task with a name.
+
+    Args:
+        task_name: the name, as for `find`.
+        values: the values of the flags and of the model's record by flag name; see `Entry.make`.
+
+    Raises:
+        InputError: there is no such task, or the values do not fit it.
+    """
     return find(task_name).make(values)
 
 
 def task_family(task_name: str) -> str:
-    """Returns the family of a task for `task_class`; see `find`."""
+    """Returns the family of a task for `task_class`.
+
+    Args:
+        task_name: the name, as for `find`.
+
+    Raises:
+        InputError: there is no such task.
+    """
     return find(task_name).family
 
 
 def task_class(family: str) -> type[ServedTask]:
-    """Returns the class of a family's tasks."""
+    """Returns the class of a family's tasks.
+
+    Args:
+        family: the name of a family in the catalog, or `module:Class`.
+
+    Raises:
+        InputError: `module:Class` names no task.
+    """
     families = catalog.families()
     return load(families[family].task if family in families else family)
 
 
 def canonical_name(task_name: str) -> str:
-    """Returns the name of a task for the record of an export: `module:Class` unchanged, other
-    names in lower case.
+    """Returns the name of a task for the record of an export: `module:Class` unchanged, other names
+    in lower case.
+
+    Args:
+        task_name: the name, as for `find`.
     """
     return task_name if is_outside(task_name) else task_name.lower()
 
 
 def is_same(task_name: str, other: str) -> bool:
-    """Tells whether two names, as for `make_task`, name the same task."""
+    """Returns whether two names name the same task.
+
+    Args:
+        task_name: the first name, as for `make_task`.
+        other: the second name, as for `make_task`.
+    """
     if is_outside(task_name) or is_outside(other):
         return task_name == other
     return _plain(task_name) == _plain(other)
 
 
 def is_outside(task_name: str) -> bool:
-    """Tells whether a name is `module:Class`, a task outside this package."""
+    """Returns whether a name is `module:Class`, a task outside this package.
+
+    Args:
+        task_name: the name, as for `find`.
+    """
     return ":" in task_name
 
 
 def load(task_name: str) -> type:
-    """Imports the class that `module:Class` names; raises InputError if there is none, or it is
-    no task.
+    """Imports the class that `module:Class` names.
+
+    Args:
+        task_name: `module:Class`, with an absolute module name.
+
+    Raises:
+        InputError: there is no such class, importing it fails, or it is no task.
     """
     module_name, _, class_name = task_name.partition(":")
     if module_name.startswith("."):
@@ -185,6 +229,11 @@ def load(task_name: str) -> type:
 def failure(task_name: str, what: str, error: Exception) -> InputError:
     """Returns the error of a class outside this package, with the place in its file where it was
     raised.
+
+    Args:
+        task_name: the name of the class, `module:Class`.
+        what: the action that fails, for the message, such as "importing it fails".
+        error: the exception that the class raised.
     """
     kind, reason = type(error).__name__, str(error)
     if isinstance(error, SyntaxError):

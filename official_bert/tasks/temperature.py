@@ -51,8 +51,12 @@ def check_number(name: str, value: float | None, lowest: float, highest: float) 
 
 
 def fitted(logits: np.ndarray, targets: np.ndarray) -> float:
-    """Returns the best temperature of a development set, and logs it; the arguments are those of
-    `best_temperature`.
+    """Returns the best temperature of a development set, and logs it.
+
+    Args:
+        logits: float[n, labels], the logits of the predictions.
+        targets: int[n], the ids of the labels. If an example may have several labels: int[n,
+            labels], 0 or 1 for each.
     """
     temperature = calibration.best_temperature(logits, targets)
     logging.info("  Temperature = %.4f, of %d predictions", temperature, len(targets))
@@ -64,7 +68,16 @@ def fitted(logits: np.ndarray, targets: np.ndarray) -> float:
 
 
 def scores(logits: np.ndarray, targets: np.ndarray, temperature: float) -> dict[str, float]:
-    """Returns the calibration errors of logits as they are and divided by a temperature."""
+    """Returns the calibration errors of logits as they are and divided by a temperature.
+
+    Args:
+        logits: float[n, labels], the logits of the predictions.
+        targets: the labels, as for `fitted`.
+        temperature: the temperature of the model.
+
+    Returns:
+        The errors as `eval_ece` and `eval_ece_calibrated`.
+    """
     before = calibration.reliability(logits / 1.0, targets)
     after = calibration.reliability(logits / temperature, targets)
     return {"eval_ece": before.error, "eval_ece_calibrated": after.error}
@@ -79,6 +92,13 @@ def write_reliability(
 ) -> None:
     """Writes a reliability diagram as a table: a line for each bin, before and after the
     calibration.
+
+    Args:
+        folder: the folder of the file, reliability.tsv.
+        suffix: the suffix of the set in the name of the file.
+        logits: float[n, labels], the logits of the predictions.
+        targets: the labels, as for `fitted`.
+        temperature: the temperature of the model.
     """
     file_name = calibration.RELIABILITY_FILE.format(suffix)
     path = os.path.join(folder, file_name)
