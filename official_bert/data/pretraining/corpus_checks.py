@@ -21,6 +21,13 @@ def check_next_sentences(
 ) -> None:
     """Warns if the label of the next sentence is nearly always the same, so that a model learns
     nothing from it.
+
+    Args:
+        num_random: the number of records whose second segment was drawn at random.
+        num_records: the number of all records; of fewer than 100 there is no warning.
+        num_documents: the number of documents of the corpus.
+        num_sentences: the number of sentences of the corpus; with the number of documents, it
+            decides which remedy the warning names.
     """
     if num_records < _FEWEST_RECORDS:
         return
@@ -47,6 +54,10 @@ def check_next_sentences(
 def check_whole_words(ids: np.ndarray, tokenizer: FullTokenizer) -> None:
     """Warns if --do_whole_word_mask changes next to nothing, because hardly a word has several
     pieces.
+
+    Args:
+        ids: int[tokens], the ids of the text; of fewer than 200 there is no warning.
+        tokenizer: the tokenizer of these ids.
     """
     continues = np.zeros(max(tokenizer.inv_vocab) + 1, bool)
     continues[[index for piece, index in tokenizer.vocab.items() if piece.startswith("##")]] = True
@@ -63,7 +74,19 @@ def check_whole_words(ids: np.ndarray, tokenizer: FullTokenizer) -> None:
 def first_ids(
     input_files: Sequence[str], tokenizer: FullTokenizer, read_lines: Callable[[str], Iterable[str]]
 ) -> np.ndarray:
-    """Returns the ids of the first thousand lines; none if they could not be read a second time."""
+    """Returns the ids of the first thousand lines; none if they could not be read a second time.
+
+    Args:
+        input_files: the files of the corpus, in order. A pipe or a device cannot be read again.
+        tokenizer: the tokenizer that encodes the lines.
+        read_lines: a function of a file's name that yields its lines.
+
+    Returns:
+        int[tokens], the ids of all lines in order.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
     if any(map(files.is_special, input_files)):
         return np.zeros(0, np.int64)
     lines = itertools.chain.from_iterable(map(read_lines, input_files))

@@ -47,14 +47,24 @@ class Documents:
         return len(self.document_starts) - 1
 
     def get_bounds(self, document: int) -> Sequence[int]:
-        """Returns int64[segments + 1]: the offsets in `ids` at which the segments of `document`
-        begin and end.
+        """Returns the offsets in `ids` at which the segments of a document begin and end.
+
+        Args:
+            document: the index of the document, from 0.
+
+        Returns:
+            int64[segments + 1], the beginning of each segment, then the end of the last one.
         """
         first, end = self.document_starts[document : document + 2]
         return self.segment_starts.data[first : end + 1]  # its items are Python integers
 
 
 def id_type(vocab: dict[str, int]) -> np.dtype:
+    """Returns the smallest unsigned type that holds all ids of a vocabulary.
+
+    Args:
+        vocab: the id of each WordPiece.
+    """
     return np.min_scalar_type(max(vocab.values(), default=0))
 
 
@@ -70,7 +80,19 @@ def read_documents(
     on_progress: Callable[[int], None] = lambda tokens: None,
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> Documents:
-    """Reads and tokenizes a corpus; the result is the same for any number of processes."""
+    """Reads and tokenizes a corpus; the result is the same for any number of processes.
+
+    Args:
+        input_files: the files of the corpus, in order.
+        tokenizer: the tokenizer that encodes the lines.
+        num_workers: the number of processes that tokenize; 1 for this process alone.
+        on_progress: receives the number of tokens read so far; does nothing by default.
+        read_lines: a function of a file's name that yields its lines; by default those of a text
+            file that is not compressed.
+
+    Raises:
+        InputError: a file cannot be read, no line has a token, or a worker process was killed.
+    """
     lines = (line for name in input_files for line in read_lines(name))
     documents = encode_documents(lines, tokenizer, num_workers, on_progress)
     if not len(documents):
@@ -79,6 +101,11 @@ def read_documents(
 
 
 def no_text(input_files: Sequence[str]) -> InputError:
+    """Returns the error of a corpus without text, for the caller to raise.
+
+    Args:
+        input_files: the files of the corpus, which the message names.
+    """
     return InputError(
         f"--input_file: no text in {', '.join(input_files)}; give files with one sentence a line "
         "and a blank line between documents"
@@ -91,7 +118,18 @@ def encode_documents(
     num_workers: int = 1,
     on_progress: Callable[[int], None] = lambda tokens: None,
 ) -> Documents:
-    """Tokenizes the lines of a text, without lines and documents that have no tokens."""
+    """Tokenizes the lines of a text, without lines and documents that have no tokens.
+
+    Args:
+        lines: the lines, one sentence each; a blank line ends a document. White space around a line
+            does not count.
+        tokenizer: the tokenizer that encodes the lines.
+        num_workers: the number of processes that tokenize; 1 for this process alone.
+        on_progress: receives the number of tokens so far; does nothing by default.
+
+    Raises:
+        InputError: a worker process was killed.
+    """
     ids, lengths = array(_cached_id_type(tokenizer).char), array("q")
     for block_ids, block_lengths in _encode_blocks(_blocks(lines), tokenizer, num_workers):
         ids.frombytes(block_ids.tobytes())
@@ -153,8 +191,19 @@ def distribute(
     on_progress: Callable[[int], None] = lambda documents: None,
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> int:
-    """Writes document k of the corpus into text file k mod n, and returns the number of
-    documents.
+    """Writes document k of the corpus into text file k mod n, and returns the number of documents.
+
+    Args:
+        input_files: the files of the corpus, in order.
+        paths: the n text files, to which the documents are appended. A file that gets no document
+            is not created.
+        on_progress: receives the number of documents so far, whenever some are written; does
+            nothing by default.
+        read_lines: a function of a file's name that yields its lines; by default those of a text
+            file that is not compressed.
+
+    Raises:
+        InputError: a file cannot be read or written.
     """
     # Lines by path: hundreds of files would be too many to keep open.
     held = collections.defaultdict(list)

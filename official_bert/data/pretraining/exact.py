@@ -25,7 +25,13 @@ Token = TypeVar("Token", int, str)
 
 
 def randbelow(n: int, getrandbits: Callable[[int], int]) -> int:
-    """Draws an integer in [0, n) for n >= 1; `randint(a, b)` is `a + randbelow(b - a + 1, ...)`."""
+    """Draws an integer in [0, n) for n >= 1; `randint(a, b)` is `a + randbelow(b - a + 1, ...)`.
+
+    Args:
+        n: the number of possible results.
+        getrandbits: draws an integer with this number of random bits, as
+            `random.Random.getrandbits` does.
+    """
     bits = n.bit_length()
     number = getrandbits(bits)
     while number >= n:
@@ -34,7 +40,13 @@ def randbelow(n: int, getrandbits: Callable[[int], int]) -> int:
 
 
 def shuffle(items: MutableSequence, getrandbits: Callable[[int], int]) -> None:
-    """Shuffles `items` in place, with the draws of `random.Random.shuffle`."""
+    """Shuffles `items` in place, with the draws of `random.Random.shuffle`.
+
+    Args:
+        items: the items to shuffle.
+        getrandbits: draws an integer with this number of random bits, as
+            `random.Random.getrandbits` does.
+    """
     last = len(items) - 1
     while last > 0:
         bits = (last + 1).bit_length()
@@ -136,8 +148,20 @@ def truncated(
     max_num_tokens: int,
     draw: Callable[[], float],
 ) -> tuple[int, int, int, int]:
-    """Cuts two spans to `max_num_tokens` in all: the longer span (B on a tie) loses a token at a
-    random end.
+    """Cuts two spans to `max_num_tokens` in all.
+
+    The longer span (B on a tie) loses a token at a random end, until the spans are short enough.
+
+    Args:
+        a_begin: the offset of the first token of A.
+        a_end: the offset behind the last token of A.
+        b_begin: the offset of the first token of B.
+        b_end: the offset behind the last token of B.
+        max_num_tokens: the largest number of tokens of both spans together.
+        draw: draws a number in [0, 1); below 0.5 the token is cut off the front.
+
+    Returns:
+        The four offsets after the cuts, in the order of the arguments.
     """
     a_length = a_end - a_begin
     b_length = b_end - b_begin
@@ -220,14 +244,27 @@ def draw_masks(
 
 
 def num_predictions(length: int, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
-    """Returns the number of predictions in a sequence of `length` tokens; a half rounds to the
-    even number.
+    """Returns the number of predictions in a sequence; a half rounds to the even number.
+
+    Args:
+        length: the number of tokens of the sequence, special ones included.
+        masked_lm_prob: the share of the tokens that are predicted, at least one of them.
+        max_predictions_per_seq: the largest number of predictions.
     """
     return min(max_predictions_per_seq, max(1, round(length * masked_lm_prob)))
 
 
 def draw_positions(positions: list[int], count: int, rng: random.Random) -> list[int]:
-    """Draws `count` of the positions, or all if there are fewer; shuffles `positions` in place."""
+    """Draws some of the positions, all with equal probability.
+
+    Args:
+        positions: the positions that may be masked; they are shuffled in place.
+        count: the number of positions to draw. Of fewer positions, all are drawn.
+        rng: the source of the draws.
+
+    Returns:
+        The drawn positions, in the order of the draws.
+    """
     shuffle(positions, rng.getrandbits)
     return positions[:count]
 
@@ -243,6 +280,15 @@ def draw_whole_words(
 
     A token that continues a word, with "##", joins the word before it even across the [SEP] between
     the segments.
+
+    Args:
+        positions: the positions that may be masked, in increasing order.
+        continues: whether each token of the sequence continues a word, with "##".
+        count: the largest number of positions to draw.
+        rng: the source of the draws.
+
+    Returns:
+        The drawn positions, word by word in the order of the draws.
     """
     words: list[list[int]] = []
     for position in positions:
@@ -270,8 +316,17 @@ def replacements(
     """Draws the input token at each predicted position: 80 % [MASK], 10 % the token itself, 10 % a
     random word.
 
-    The positions come in the order in which they were drawn. The WordPieces of one word draw
-    independently.
+    The WordPieces of one word draw independently.
+
+    Args:
+        tokens: the tokens of the sequence, special ones included.
+        positions: the predicted positions, in the order in which they were drawn.
+        mask: [MASK].
+        words: the whole vocabulary, special tokens included, from which random words are drawn.
+        rng: the source of the draws.
+
+    Returns:
+        The input tokens, in the order of the positions.
     """
     draw = rng.random
     getrandbits = rng.getrandbits
@@ -321,8 +376,12 @@ class Instances:
         positions: list[int],
         replacements: list[int],
     ) -> None:
-        """Adds a pair of offsets in `documents.ids`, masked positions in any order, and the
-        input ids at them.
+        """Adds an instance.
+
+        Args:
+            pair: the two segments, as offsets in `documents.ids`.
+            positions: the masked positions in the sequence, in any order.
+            replacements: the input ids at these positions, in the same order.
         """
         self._spans.extend((pair.a_begin, pair.a_end, pair.b_begin, pair.b_end))
         self._is_random_next.append(pair.is_random_next)
@@ -331,12 +390,25 @@ class Instances:
         self._prediction_starts.append(len(self._positions))
 
     def batches(self, order: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the record features of instances, 1024 instances at a time.
+
+        Args:
+            order: int64[n], the indices of the instances, in the order of the records.
+
+        Yields:
+            The features of a batch, as `features` returns them.
+        """
         for start in range(0, len(order), _AT_ONCE):
             yield self.features(order[start : start + _AT_ONCE])
 
     def features(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns the record features of the instances int[batch]: name -> int32 or
-        float32[batch, length].
+        """Returns the record features of some instances.
+
+        Args:
+            indices: int[batch], the indices of the instances, in the order of `append`.
+
+        Returns:
+            int32 or float32[batch, length] by name.
         """
         spans = _view_array(self._spans).reshape(-1, 4)[indices]
         a_begin, a_end, b_begin, b_end = spans.T[:, :, None]  # each [B, 1]

@@ -35,9 +35,17 @@ def num_predictions(
     masked_lm_prob: float,
     max_predictions_per_seq: int,
 ) -> np.ndarray:
-    """Returns int64[B]: the number of predictions for sequences of int[B] tokens.
+    """Returns the number of predictions for each sequence.
 
     A half rounds to the even number.
+
+    Args:
+        lengths: the number of tokens of each sequence, int[B], special ones included.
+        masked_lm_prob: the share of the tokens that are predicted, at least one of them.
+        max_predictions_per_seq: the largest number of predictions.
+
+    Returns:
+        int64[B].
     """
     counts = np.rint(lengths * masked_lm_prob).astype(np.int64)
     return np.clip(counts, 1, max_predictions_per_seq)
@@ -342,6 +350,12 @@ class Masker:
         keys: np.ndarray,
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Does what `mask` does, without counting.
+
+        Args:
+            input_ids: the ids of the tokens, int[B, S], which are changed.
+            candidates: whether a position may be masked, bool[B, S].
+            lengths: the number of tokens of each sequence, int[B].
+            keys: the stream of each sequence, uint64[B].
 
         Returns:
             The features that `mask` returns, and the ids that the predicted tokens became,

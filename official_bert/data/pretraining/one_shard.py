@@ -68,9 +68,20 @@ def make_shard(
     tokenizer: FullTokenizer,
     config: ShardConfig,
 ) -> dict[str, int | str]:
-    """Writes the records of shard `number`, from 0; a text file that is absent has no text.
+    """Writes the records of a shard.
 
-    Returns counts by name, and the `bytes` and the `sha256` of the file.
+    Args:
+        number: the number of the shard, from 0.
+        text_file: the text of the shard; a text file that is absent has no text.
+        record_file: the TFRecord file to write, which is replaced if it exists.
+        tokenizer: the tokenizer that encodes the text.
+        config: all else that determines the records.
+
+    Returns:
+        Counts by name, and the `bytes` and the `sha256` of the file.
+
+    Raises:
+        InputError: a file cannot be read or written, or the vocabulary lacks a special token.
     """
     if files.exists(text_file):
         with files.open_file(text_file) as lines:
@@ -119,8 +130,17 @@ def shard_batches(
     vocabulary: InstanceVocabulary,
     config: ShardConfig,
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, int]]]:
-    """Yields the records of a shard in their order, as batches of features, and what was counted
-    in each.
+    """Yields the records of a shard in their order, in batches.
+
+    Args:
+        number: the number of the shard, from 0, which is a part of the seed of its draws.
+        documents: the text of the shard. Without documents there are no batches.
+        vocabulary: the ids of the special tokens and of the words.
+        config: all else that determines the records.
+
+    Yields:
+        The features of a batch, int32 or float32[B, length] by name, and what was counted in it,
+        by name.
     """
     if not len(documents):
         return
@@ -160,6 +180,9 @@ class BatchMaker:
 
     def batch(self, pairs: "Pairs") -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Makes the records of some pairs.
+
+        Args:
+            pairs: the B pairs, whose offsets are in the ids of the shard.
 
         Returns:
             The features, name -> int32 or float32[B, length], and counts by name.
@@ -267,7 +290,11 @@ class Pairs:
 
     @classmethod
     def joined(cls, parts: list["Pairs"]) -> "Pairs":
-        """Concatenates pairs, of which there is one part at least."""
+        """Concatenates pairs.
+
+        Args:
+            parts: the pairs, of which there is one part at least.
+        """
         columns = []
         for field in dataclasses.fields(cls):
             arrays = [getattr(part, field.name) for part in parts]
@@ -322,7 +349,13 @@ class _Rest(NamedTuple):
 
 
 def make_pairs(documents: Documents, config: PairConfig, key: np.ndarray) -> Pairs:
-    """Makes the pairs of all passes over all documents, in another order than that of the text."""
+    """Makes the pairs of all passes over all documents, in another order than that of the text.
+
+    Args:
+        documents: the text of the shard, with one document at least.
+        config: how text becomes pairs.
+        key: the stream of the shard's pairs, uint64[1].
+    """
     most = num_text_tokens(config)
     all_chunks = make_chunks(documents, config, key)
     parts = [truncated(chunks, documents, most) for chunks in all_chunks]
@@ -330,7 +363,12 @@ def make_pairs(documents: Documents, config: PairConfig, key: np.ndarray) -> Pai
 
 
 def num_text_tokens(config: PairConfig) -> int:
-    """Returns the largest number of tokens of a pair, without special tokens."""
+    """Returns the largest number of tokens of a pair, without special tokens.
+
+    Args:
+        config: how text becomes pairs. A single segment, without next-sentence prediction, has one
+            special token less.
+    """
     return config.max_seq_length - (3 if config.use_next_sentence else 2)
 
 
@@ -511,6 +549,11 @@ def truncated(chunks: Chunks, documents: Documents, max_num_tokens: int) -> Pair
     As in `exact.truncated`, the longer side (B on a tie) loses one token after the other at a
     random end: the numbers of tokens that are left do not depend on the draws, and those cut off
     the front are binomial.
+
+    Args:
+        chunks: the pairs before truncation.
+        documents: the text of the shard.
+        max_num_tokens: the largest number of tokens of a pair, without special tokens.
     """
     starts = documents.segment_starts
     keys = chunks.keys

@@ -92,8 +92,17 @@ def worker_processes(
 ) -> Iterator[WorkerProcesses]:
     """Starts processes on demand, as a context manager; a block that fails ends them at once.
 
-    Each process gets the arguments that all calls of the function share once. A killed worker
-    raises InputError.
+    Args:
+        num_workers: the largest number of processes.
+        function: the function that all calls run. The processes receive it pickled.
+        shared: the first arguments of the function in all calls. Each process gets them once.
+
+    Yields:
+        The processes, whose method `submit` accepts the further arguments of a call. The context
+        waits for all calls at its end.
+
+    Raises:
+        InputError: a worker was killed. The result of its call raises it.
     """
     workers = WorkerProcesses(num_workers, functools.partial(function, *shared))
     try:

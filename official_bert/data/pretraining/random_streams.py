@@ -58,15 +58,29 @@ def draw(streams: np.ndarray, number: int | np.ndarray) -> np.ndarray:
 
 
 def uniform(words: np.ndarray) -> np.ndarray:
-    """Converts random words, uint64, to float64 in [0, 1)."""
+    """Converts random words to numbers in [0, 1).
+
+    Args:
+        words: the words, uint64[...].
+
+    Returns:
+        float64[...].
+    """
     fractions = words >> _NON_FRACTION_BITS
     return fractions * 2.0**-53
 
 
 def below(words: np.ndarray, limits: int | np.ndarray) -> np.ndarray:
-    """Converts random words, uint64, to int64 in [0, limit).
+    """Converts random words to integers in [0, limit).
 
     All results are equally likely up to a relative error of limit / 2^32.
+
+    Args:
+        words: the words, uint64[...].
+        limits: the limit of each result, int[...], or one limit for all.
+
+    Returns:
+        int64 of the shape to which both are broadcast.
     """
     limits = np.asarray(limits)
     limits = limits.astype(np.uint64)

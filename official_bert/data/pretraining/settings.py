@@ -50,8 +50,13 @@ class InstanceVocabulary:
 
     @classmethod
     def from_vocab(cls, vocab: Mapping[str, int]) -> "InstanceVocabulary":
-        """Takes what is needed from a vocabulary; raises InputError if a special token is
-        missing.
+        """Reads what is needed from a vocabulary.
+
+        Args:
+            vocab: the id of each WordPiece, in the order of the file.
+
+        Raises:
+            InputError: a special token is missing.
         """
         missing = [token for token in ("[CLS]", "[SEP]", "[MASK]", "[UNK]") if token not in vocab]
         if missing:
@@ -66,11 +71,23 @@ class InstanceVocabulary:
 
 
 def pair_config(options: PretrainingDataOptions) -> PairConfig:
+    """Returns how a script makes pairs of text.
+
+    Args:
+        options: the flags of create_pretraining_data.py.
+    """
     return _filled(PairConfig, options)
 
 
 def mask_config(options: MaskingOptions) -> MaskConfig:
-    """Returns how a script masks; its options have max_predictions_per_seq, too."""
+    """Returns how a script masks.
+
+    Args:
+        options: the flags of the script, which have max_predictions_per_seq, too.
+
+    Raises:
+        InputError: --ngram_masking is above 1 without --do_whole_word_mask.
+    """
     mask_rate, random_rate = (float(rate) for rate in options.mask_rates.split(","))
     config = _filled(MaskConfig, options, mask_token_rate=mask_rate, random_token_rate=random_rate)
     if config.ngram_masking > 1 and not config.do_whole_word_mask:
@@ -82,7 +99,15 @@ def mask_config(options: MaskingOptions) -> MaskConfig:
 
 
 def records_mask_config(options: PretrainingDataOptions) -> MaskConfig | None:
-    """Returns how records are masked; None for records without masks."""
+    """Returns how records are masked; None for records without masks.
+
+    Args:
+        options: the flags of create_pretraining_data.py.
+
+    Raises:
+        InputError: a masking flag is changed together with --dynamic_masking, or --ngram_masking is
+            above 1 without --do_whole_word_mask.
+    """
     if not options.dynamic_masking:
         return mask_config(options)
     for field in dataclasses.fields(MaskingOptions):

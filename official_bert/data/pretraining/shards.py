@@ -85,18 +85,36 @@ class ShardJob:
         return self.output_file + MANIFEST_SUFFIX
 
     def record_file(self, number: int) -> str:
+        """Returns the path of a shard's records, once all shards are complete.
+
+        Args:
+            number: the number of the shard, from 0.
+        """
         ending = COMPRESSED_SUFFIX if self.config.is_compressed else ""
         return f"{self.output_file}-{number:05}-of-{self.num_shards:05}{ending}"
 
     def text_file(self, number: int) -> str:
+        """Returns the path of a shard's text in the work folder.
+
+        Args:
+            number: the number of the shard, from 0.
+        """
         return os.path.join(self.work_folder, f"{number:05}.txt")
 
     def finished_file(self, number: int) -> str:
-        """Returns where a finished shard waits for the others."""
+        """Returns where a finished shard waits for the others.
+
+        Args:
+            number: the number of the shard, from 0.
+        """
         return os.path.join(self.work_folder, f"{number:05}.records")
 
     def report_file(self, number: int) -> str:
-        """Returns the report of a finished shard, which is written after it."""
+        """Returns the path of the report of a finished shard, which is written after it.
+
+        Args:
+            number: the number of the shard, from 0.
+        """
         return os.path.join(self.work_folder, f"{number:05}.json")
 
     def outputs(self) -> list[str]:
@@ -106,7 +124,18 @@ class ShardJob:
 def shard_job(
     options: PretrainingDataOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer
 ) -> ShardJob:
-    """Returns the job of a script, whose records are compressed if `output_file` ends in .gz."""
+    """Returns the job of a script.
+
+    Args:
+        options: the flags of create_pretraining_data.py, with a `vocab_file`.
+        output_file: the beginning of the names of all files. The records are compressed if it ends
+            in .gz.
+        num_shards: the number of record files.
+        tokenizer: the tokenizer of the script, with the vocabulary of `vocab_file`.
+
+    Raises:
+        InputError: flags of masking contradict each other, or the vocabulary cannot be read.
+    """
     assert options.vocab_file is not None  # The tokenizer has been read from it.
     is_compressed = output_file.endswith(COMPRESSED_SUFFIX)
     config = ShardConfig(
@@ -128,8 +157,16 @@ def shard_job(
 
 
 def write_exact_manifests(options: PretrainingDataOptions, vocab: Mapping[str, int]) -> None:
-    """Writes beside each record file of the generator `exact` how it was made, since its name
-    does not tell.
+    """Writes beside each record file of the generator `exact` how it was made, since its name does
+    not tell.
+
+    Args:
+        options: the flags of create_pretraining_data.py. Its output files exist; a pipe or a device
+            gets no manifest.
+        vocab: the id of each WordPiece.
+
+    Raises:
+        InputError: a manifest cannot be written.
     """
     description = {
         "generator": EXACT,
@@ -147,10 +184,15 @@ def write_exact_manifests(options: PretrainingDataOptions, vocab: Mapping[str, i
 
 
 def default_num_shards(sizes: Iterable[tuple[str, int]]) -> int:
-    """Returns the number of shards for files and their sizes: of 32 MiB of text at most, or up to
-    16 of at least 1 MiB.
+    """Returns the number of shards for a corpus: of 32 MiB of text at most, or up to 16 of at least
+    1 MiB.
 
-    Of a gzip file, the decompressed text counts, for which it is read.
+    Args:
+        sizes: the path of each file and its size in bytes. Of a gzip file, the decompressed text
+            counts, for which it is read.
+
+    Raises:
+        InputError: a file cannot be read.
     """
     num_bytes = 0
     for path, size in sizes:
@@ -164,8 +206,14 @@ def default_num_shards(sizes: Iterable[tuple[str, int]]) -> int:
 
 
 def check_no_others(job: ShardJob) -> None:
-    """Raises InputError if there is a shard of another number of shards, which the same glob
-    would match.
+    """Checks that the shards of no other run would be read together with those of the job.
+
+    Args:
+        job: the job, before its shards are made.
+
+    Raises:
+        InputError: there is a shard of another number of shards or with another ending, which the
+            same glob would match.
     """
     for path in sorted(
         set(files.matching(f"{glob.escape(job.output_file)}-*-of-*")).difference(job.outputs())
@@ -178,8 +226,13 @@ def check_no_others(job: ShardJob) -> None:
 
 
 def check_places(job: ShardJob) -> None:
-    """Raises InputError if an output could not get its name in the end: it is too long, or that
-    of something else.
+    """Checks that every output can get its name in the end.
+
+    Args:
+        job: the job, before its shards are made.
+
+    Raises:
+        InputError: a name is too long, or that of something else, such as a link or a folder.
     """
     for path in job.outputs():
         if os.path.islink(path) or files.is_special(path):
@@ -194,7 +247,14 @@ def check_places(job: ShardJob) -> None:
 
 
 def check_exact_names(output_files: Sequence[str]) -> None:
-    """Raises InputError if the manifest beside a record file would have too long a name."""
+    """Checks the names of the manifests beside the record files of the generator `exact`.
+
+    Args:
+        output_files: the record files. Remote files, pipes and devices are not checked.
+
+    Raises:
+        InputError: the manifest beside a record file would have too long a name.
+    """
     for path in output_files:
         if not (files.is_remote(path) or files.is_special(path)):
             _check_length(hidden_manifest(path))
@@ -214,8 +274,21 @@ def write_shards(
     num_workers: int,
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> dict:
-    """Makes all files and returns the manifest; the files do not depend on the number of
-    processes.
+    """Makes all files; they do not depend on the number of processes.
+
+    Args:
+        job: what to make. Shards that an earlier run of the same job finished are kept.
+        input_files: the files of the corpus, in order.
+        num_workers: the number of processes that make shards; 1 for this process alone.
+        read_lines: a function of a file's name that yields its lines; by default those of a text
+            file that is not compressed.
+
+    Returns:
+        The manifest: how the records were made, counts, shares, and each file.
+
+    Raises:
+        InputError: a file cannot be read or written, the corpus has no text, or a worker process
+            was killed.
     """
     _clear(job, keep_finished=True)
     try:
@@ -240,7 +313,11 @@ def write_shards(
 
 
 def remove_work_folder(job: ShardJob) -> None:
-    """Deletes the empty work folder; with finished shards in it, it stays for the next run."""
+    """Deletes the empty work folder; with finished shards in it, it stays for the next run.
+
+    Args:
+        job: the job whose work folder it is.
+    """
     with contextlib.suppress(OSError):
         os.rmdir(job.work_folder)
 
@@ -400,6 +477,12 @@ def _give_names(job: ShardJob, manifest: dict):
 
 
 def log_manifest(manifest: dict, job: ShardJob) -> None:
+    """Logs the counts and the files of a run, and warns if too many tokens are [UNK].
+
+    Args:
+        manifest: the manifest, as `write_shards` returns it.
+        job: the job of the run.
+    """
     counts, shares = manifest["counts"], manifest["shares"]
     logging.info(
         "%d documents, %d sentences, %d tokens",

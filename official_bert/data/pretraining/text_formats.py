@@ -47,8 +47,16 @@ _INITIAL = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J, or U.S
 
 
 def line_reader(input_format: str, splits_sentences: bool = False) -> LineReader:
-    """Returns a function that yields a file's lines; except in TEXT, a document has one blank
-    line, at its end.
+    """Returns a function that yields a file's lines; except in TEXT, a document has one blank line,
+    at its end.
+
+    Args:
+        input_format: the form of the files, a key of TEXT_FORMATS.
+        splits_sentences: whether each line is split into its sentences; by default it is not.
+
+    Returns:
+        A function of a file's name. It raises InputError if the file cannot be read or has another
+        form.
     """
     return functools.partial(_lines, TEXT_FORMATS[input_format], splits_sentences)
 
@@ -201,11 +209,13 @@ TEXT_FORMATS = {
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Returns the sentences of a paragraph of a European or East Asian language; none for a blank
-    one.
+    """Returns the sentences of a paragraph; none for a blank one.
 
     The rules look at the mark, and at what stands before and behind it. Pre-training needs segments
     of text rather than a grammarian's sentences, so that a wrong boundary does little harm.
+
+    Args:
+        paragraph: a text of a European or East Asian language.
     """
     sentences, start, before = [], 0, 0
     for boundary in _BOUNDARY.finditer(paragraph):

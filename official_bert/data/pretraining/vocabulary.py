@@ -48,11 +48,17 @@ class Vocabulary:
 
 
 def select_words(counts: Mapping[str, int], character_coverage: float, max_words: int) -> Words:
-    """Selects the words to learn from: the commonest `max_words` without overlong words and rare
+    """Selects the words to learn from: the commonest ones without overlong words and rare
     characters.
 
-    The commonest characters, with the share `character_coverage` of all occurrences, are kept; a
-    word with any other character is left out. Raises InputError if no word is left.
+    Args:
+        counts: the number of occurrences of each word.
+        character_coverage: the share of all occurrences of characters that the kept characters
+            have, the commonest first. A word with any other character is left out.
+        max_words: the largest number of words; the commonest ones up to 50 characters are kept.
+
+    Raises:
+        InputError: no word is left.
     """
     commonest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     commonest = [(word, count) for word, count in commonest if len(word) <= _LONGEST_WORD][
@@ -72,8 +78,18 @@ def select_words(counts: Mapping[str, int], character_coverage: float, max_words
 def learn_vocabulary(
     words: Words, vocab_size: int, min_frequency: int, tokenizer: BasicTokenizer
 ) -> Vocabulary:
-    """Learns the special tokens, the single characters, and longer WordPieces that occur
-    `min_frequency` times.
+    """Learns the special tokens, the single characters, and longer WordPieces that are frequent
+    enough.
+
+    Args:
+        words: the words to learn from.
+        vocab_size: the number of lines of the vocabulary.
+        min_frequency: the number of times that a longer WordPiece must occur.
+        tokenizer: decides which characters are words by themselves, so that they never continue
+            one.
+
+    Raises:
+        InputError: `vocab_size` does not hold the special tokens and the single characters.
     """
     # Punctuation and ideographs are words of their own and never continue one.
     alone = {
