@@ -52,7 +52,11 @@ class Role(NamedTuple):
     flag: str | None = None
 
     def format_flag(self, column: object = "...") -> str:
-        """Returns the flag that assigns a column to the role, as a user types it."""
+        """Returns the flag that assigns a column to the role, as a user types it.
+
+        Args:
+            column: the name or the number of the column; "" for no column, and by default dots.
+        """
         return f"--{self.flag}={column}"
 
 
@@ -72,19 +76,31 @@ class Columns(NamedTuple):
     guessed: frozenset[str] = frozenset()
 
     def number(self, role: str) -> int | None:
-        """Returns the number of a role's only column; None if it has none."""
+        """Returns the number of a role's only column; None if it has none.
+
+        Args:
+            role: the name of the role.
+        """
         numbers = self.role_columns[role]
         return numbers[0] if numbers else None
 
     def column_name(self, role: str) -> str | None:
-        """Returns the name of a role's only column; None if it has none."""
+        """Returns the name of a role's only column; None if it has none.
+
+        Args:
+            role: the name of the role.
+        """
         number = self.number(role)
         if number is None:
             return None
         return self.name(number)
 
     def name(self, number: int) -> str:
-        """Returns the name of a column, or its number where the file does not name it."""
+        """Returns the name of a column, or its number where the file does not name it.
+
+        Args:
+            number: the number of the column, from 0.
+        """
         return _name_column(self.names, number)
 
 
@@ -175,7 +191,11 @@ def _list_columns(value: str | Sequence[str]) -> Sequence[str]:
 
 
 def fold_name(name: str) -> str:
-    """Returns the form in which names are compared: without case and surrounding blanks."""
+    """Returns the form in which names are compared: without case and surrounding blanks.
+
+    Args:
+        name: the name of a column.
+    """
     return name.strip().casefold()
 
 

@@ -44,8 +44,14 @@ class RaggedRows:
         return self.values[self.starts[row] : self.starts[row + 1]]
 
     def padded(self, rows: np.ndarray, length: int) -> np.ndarray:
-        """Returns the chosen rows padded with zeros, int32[len(rows), length]; no row may be
-        longer.
+        """Returns the chosen rows, padded with zeros.
+
+        Args:
+            rows: int[n], the indices of the rows.
+            length: the length to which they are padded; no row may be longer.
+
+        Returns:
+            int32[n, length].
         """
         batch = np.zeros((len(rows), length), self.values.dtype)
         if len(rows):
@@ -79,8 +85,14 @@ class ModelInputs:
         return self.ids.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns the encoder features of the inputs int[n], padded to `length`: name ->
-        int32[n, length].
+        """Returns the encoder features of some inputs, padded to one length.
+
+        Args:
+            rows: int[n], the indices of the inputs.
+            length: the number of tokens to which they are padded; no input may be longer.
+
+        Returns:
+            The features by name, each int32[n, length].
         """
         mask = _length_mask(self.lengths[rows], length)
         is_first = _length_mask(self.num_first[rows], length)
@@ -116,8 +128,14 @@ def model_input(
     text_b: str | None,
     max_seq_length: int,
 ) -> ModelInput:
-    """Tokenizes a text, or a pair whose second text has tokens, and truncates it to
-    `max_seq_length` tokens.
+    """Tokenizes and truncates a text, or a pair whose second text has tokens.
+
+    Args:
+        tokenizer: the tokenizer of the model.
+        text_a: the first text.
+        text_b: the second text; None for a single text.
+        max_seq_length: the number of tokens, special tokens included, to which the input is
+            truncated.
     """
     tokens_b = tokenizer.tokenize(text_b) if text_b else []
     tokens, num_first = build_pair(
@@ -141,7 +159,13 @@ class IdEncoder(Protocol):
 
     vocab: dict[str, int]
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of the tokens of a text, without special tokens.
+
+        Args:
+            text: the text.
+        """
+        ...
 
 
 def model_input_ids(
@@ -150,8 +174,17 @@ def model_input_ids(
     text_b: str | None,
     max_seq_length: int,
 ) -> tuple[list[int], int]:
-    """Returns the ids of `model_input`'s tokens and the number of tokens in segment 0, without
-    making token strings.
+    """Does what `model_input` does, but makes ids without making token strings.
+
+    Args:
+        tokenizer: the tokenizer of the model.
+        text_a: the first text.
+        text_b: the second text; None for a single text.
+        max_seq_length: the number of tokens, special tokens included, to which the input is
+            truncated.
+
+    Returns:
+        The ids of `model_input`'s tokens, and the number of tokens in segment 0.
     """
     ids_b = tokenizer.encode(text_b) if text_b else []
     return build_pair(
@@ -164,8 +197,13 @@ def model_input_ids(
 
 
 def doc_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[tuple[int, int]]:
-    """Returns (start, length) of each window of a document; a larger stride than a window is
-    reduced to its length.
+    """Returns (start, length) of each window of a document.
+
+    Args:
+        num_tokens: the number of tokens of the document; 0 for no window.
+        max_tokens: the length of a window in tokens; the last one may be shorter.
+        doc_stride: the number of tokens between the starts of two windows; a larger stride than a
+            window is reduced to its length.
     """
     starts = [0]
     while starts[-1] + max_tokens < num_tokens:
@@ -178,8 +216,15 @@ def padded_features(
     tokenizer: FullTokenizer,
     max_seq_length: int,
 ) -> dict[str, np.ndarray]:
-    """Returns `input_ids`, `input_mask` and `segment_ids`, each int32[batch, max_seq_length],
-    padded with 0.
+    """Returns the encoder features of a batch, padded with 0.
+
+    Args:
+        inputs: the inputs of the batch.
+        tokenizer: the tokenizer that made them; it has the id of each token.
+        max_seq_length: the number of tokens to which they are padded; no input may be longer.
+
+    Returns:
+        `input_ids`, `input_mask` and `segment_ids`, each int32[batch, max_seq_length].
     """
     batch = {}
     for feature in encoder_features(max_seq_length):
@@ -196,6 +241,17 @@ def padded_features(
 def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str) -> None:
     """Validates that a vocabulary fits the model, and warns of one that is shorter than the
     embedding table.
+
+    It also warns as `check_casing` does.
+
+    Args:
+        tokenizer: the tokenizer with the vocabulary.
+        vocab_size: the number of rows of the model's embedding table.
+        vocab_file: the path of the vocabulary, for messages.
+
+    Raises:
+        InputError: the vocabulary lacks a special token, or has more lines than the model has
+            embeddings.
     """
     missing = [piece for piece in NEEDED_PIECES if piece not in tokenizer.vocab]
     if missing:
@@ -219,13 +275,24 @@ def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str)
 def check_casing(tokenizer: FullTokenizer, vocab_file: str) -> None:
     """Warns if text is lower-cased although the vocabulary has capitals, or is not although it
     has none.
+
+    Args:
+        tokenizer: the tokenizer with the vocabulary and the casing.
+        vocab_file: the path of the vocabulary, for the warning.
     """
     warn_about_casing(tokenizer.vocab, tokenizer.basic_tokenizer.do_lower_case, vocab_file)
 
 
 def check_unknown(tokenizer: FullTokenizer, ids: np.ndarray) -> bool:
-    """Warns if too many of the tokens of the first texts, whose ids are of any shape, are [UNK];
-    returns whether.
+    """Warns if too many of the tokens of the first texts are [UNK].
+
+    Args:
+        tokenizer: the tokenizer with the vocabulary.
+        ids: integers of any shape, the ids of the first texts; special tokens and padding are not
+            counted.
+
+    Returns:
+        Whether it warned.
     """
     is_text, is_unknown = _text_and_unknown(tokenizer, ids)
     num_tokens = is_text.sum()
@@ -245,15 +312,26 @@ def _text_and_unknown(
 
 
 def check_unknown_in(tokenizer: FullTokenizer, encoded: EncodedSet, length: int) -> None:
-    """Does what `check_unknown` does for the first texts of a set, padded to `length` tokens."""
+    """Does what `check_unknown` does for the first texts of a set.
+
+    Args:
+        tokenizer: the tokenizer with the vocabulary.
+        encoded: the set.
+        length: the number of tokens to which the texts are padded.
+    """
     rows = np.arange(min(FIRST_TEXTS, len(encoded.lengths)))
     if rows.size:
         check_unknown(tokenizer, encoded.features(rows, length)["input_ids"])
 
 
 def warn_about_unknown(share: float) -> bool:
-    """Warns of a share of [UNK] that no vocabulary has for text of its own language and casing;
-    returns whether.
+    """Warns of a share of [UNK] that no vocabulary has for text of its language and casing.
+
+    Args:
+        share: the share of [UNK] in the tokens, from 0 to 1.
+
+    Returns:
+        Whether it warned.
     """
     if share > _UNKNOWN_SHARE:
         warn(
@@ -265,8 +343,15 @@ def warn_about_unknown(share: float) -> bool:
 
 
 def warn_about_unknown_requests(tokenizer: FullTokenizer, encoded: EncodedSet, length: int) -> bool:
-    """Warns of requests as `check_unknown` does, and of a request without any known token;
-    returns whether it did.
+    """Warns of requests as `check_unknown` does, and of a request without any known token.
+
+    Args:
+        tokenizer: the tokenizer with the vocabulary.
+        encoded: the requests.
+        length: the number of tokens to which they are padded.
+
+    Returns:
+        Whether it warned.
     """
     rows = np.arange(min(FIRST_TEXTS, len(encoded.lengths)))
     if not rows.size:
@@ -293,7 +378,14 @@ def log_example(
     is_first: bool,
     details: Callable[[], Iterable[str]],
 ) -> None:
-    """Logs the first example in a line, or with --verbosity=1 the details of each."""
+    """Logs the first example in a line, or with --verbosity=1 the details of each.
+
+    Args:
+        tokens: the tokens of the example; the line has the first ones.
+        is_first: whether it is the first example.
+        details: a function that returns the lines of the details; it is called only if they are
+            logged.
+    """
     if logging.level_debug():
         logging.debug("*** Example ***")
         for line in details():

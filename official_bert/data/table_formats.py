@@ -37,7 +37,15 @@ _is_word = re.compile(r"[^ \t\r\n]+").fullmatch
 
 
 def choose_format(path: str, data_format: str | None = None) -> str:
-    """Returns the format of a file: `data_format`, or by default that of its ending."""
+    """Returns the format of a file.
+
+    Args:
+        path: the file; its ending may be followed by .gz.
+        data_format: the format; by default that of the ending.
+
+    Raises:
+        InputError: the ending is that of no format.
+    """
     plain_path = path.lower().removesuffix(".gz")
     for name, endings in _ENDINGS.items():
         has_ending = data_format is None and plain_path.endswith(endings)
@@ -50,9 +58,16 @@ def choose_format(path: str, data_format: str | None = None) -> str:
 
 
 def expand_paths(flag_value: str, flag: str) -> list[str]:
-    """Returns the files that the value of a flag names, with commas and globs.
+    """Returns the files that the value of a flag names.
 
     A value that is the name of a file names this file, also if it has commas or brackets.
+
+    Args:
+        flag_value: the value of the flag: paths and globs with commas between them.
+        flag: its name, for errors.
+
+    Raises:
+        InputError: a name is empty, or no file matches it.
     """
     if files.exists(flag_value) or not re.search(r"[,*?[]", flag_value):
         return [flag_value]
@@ -94,7 +109,13 @@ def read_rows(
 ) -> Iterator[Row]:
     """Yields the names of the columns and the rows; of a TSV or CSV file without names, the rows.
 
-    With `is_quoted`, fields of TSV may be quoted as in CSV.
+    Args:
+        path: the file.
+        data_format: the format; by default that of the ending.
+        is_quoted: whether fields of TSV may be quoted as in CSV.
+
+    Raises:
+        InputError: the ending is that of no format, or the file cannot be read in its format.
     """
     name = choose_format(path, data_format)
     if is_quoted and name == TSV:
@@ -106,12 +127,19 @@ def is_table(path: str) -> bool:
     """Returns whether the name of a file is that of a table of JSON lines or Parquet.
 
     It is for tasks that have another format than TSV and CSV.
+
+    Args:
+        path: the file.
     """
     return path.lower().endswith(OTHER_ENDINGS)
 
 
 def has_table_ending(path: str) -> bool:
-    """Returns whether the name of a file is that of a table of any format."""
+    """Returns whether the name of a file is that of a table of any format.
+
+    Args:
+        path: the file.
+    """
     return path.lower().removesuffix(".gz").endswith(_ALL_ENDINGS)
 
 
@@ -155,7 +183,15 @@ def read_records(
 
 
 def refuse_second_header(row: Row, names: Sequence[str]) -> None:
-    """Raises InputError for a row that repeats the names of the columns, as in joined files."""
+    """Refuses a row that repeats the names of the columns, as in joined files.
+
+    Args:
+        row: the row.
+        names: the names of the columns.
+
+    Raises:
+        InputError: the row repeats the names, and there are several.
+    """
     is_repeated = list(row.fields) == list(names)
     if is_repeated and len(names) > 1:
         raise row.error(
@@ -164,7 +200,17 @@ def refuse_second_header(row: Row, names: Sequence[str]) -> None:
 
 
 def parse_text(row: Row, value: Any, name: str) -> str:
-    """Returns a field; raises InputError, with the name of the field, if it is not a text."""
+    """Returns a field that has to be a text.
+
+    Args:
+        row: the row with the field, for errors.
+        value: the value of the field.
+        name: the name of the field, for errors.
+
+    Raises:
+        InputError: the field is not a text, or has half of a surrogate pair. The message has the
+            name of the field.
+    """
     if not isinstance(value, str):
         state = "missing" if value is None else "not a text"
         raise row.error(f"{name} is {state}; give it a text")
@@ -174,7 +220,16 @@ def parse_text(row: Row, value: Any, name: str) -> str:
 
 
 def parse_label(row: Row, value: Any) -> str:
-    """Returns a label or a score as text without surrounding blanks; "" if there is none."""
+    """Returns a label or a score as text without surrounding blanks; "" if there is none.
+
+    Args:
+        row: the row with the label, for errors.
+        value: the value of its field.
+
+    Raises:
+        InputError: the value is neither a text nor a number, a truth value, a date or a time, or it
+            is a text with half of a surrogate pair.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if value is None or value != value:  # NaN, too, means that there is none.

@@ -44,8 +44,14 @@ class Row(NamedTuple):
     unit: str = "line"
 
     def field(self, column: int, name: str) -> Any:
-        """Returns a column, counted from 0 or, if negative, from the end; raises InputError if
-        there is none.
+        """Returns the value of a column.
+
+        Args:
+            column: the number of the column, counted from 0 or, if negative, from the end.
+            name: the name of the value, for the error.
+
+        Raises:
+            InputError: the row has no such column.
         """
         try:
             return self.fields[column]
@@ -57,7 +63,11 @@ class Row(NamedTuple):
             ) from None
 
     def error(self, what: str) -> InputError:
-        """Returns an error whose message names the file and the line."""
+        """Returns an error whose message names the file and the line.
+
+        Args:
+            what: what is wrong, and what to do.
+        """
         return InputError(f"{self.where}: {what}")
 
     @property
@@ -68,6 +78,13 @@ class Row(NamedTuple):
 def read_tsv(path: str, decompresses: bool = False) -> Iterator[Row]:
     """Yields the rows of a tab-separated file without quoting; a double quote is an ordinary
     character.
+
+    Args:
+        path: the file.
+        decompresses: whether a gzip file is decompressed. Otherwise, it is an error.
+
+    Raises:
+        InputError: there is no such file, or it does not look like UTF-8 text.
     """
     _check_there(path)
     num_blank = 0
@@ -142,7 +159,15 @@ def _check_there(path: str):
 
 
 def not_empty(examples: list[T], path: str) -> list[T]:
-    """Returns the examples of a file; raises InputError if there is none."""
+    """Returns the examples of a file, of which there has to be one at least.
+
+    Args:
+        examples: the examples.
+        path: the file, for the error.
+
+    Raises:
+        InputError: there is no example.
+    """
     if not examples:
         raise InputError(f"{path}: holds no example; check the file")
     return examples
@@ -154,7 +179,18 @@ def numbered_lines(
     decompresses: bool = False,
     keeps_returns: bool = False,
 ) -> Iterator[tuple[int, str]]:
-    """Yields the lines of `read_lines` with their numbers from 1, without a byte order mark."""
+    """Yields the lines of `read_lines` with their numbers from 1, without a byte order mark.
+
+    Args:
+        path: the file, local or remote.
+        undecodable: whether bytes that are not UTF-8 are left out ("ignore") or become U+FFFD
+            ("replace").
+        decompresses: whether a gzip file is decompressed. Otherwise, it is an error.
+        keeps_returns: whether each "\\r" stays.
+
+    Raises:
+        InputError: the file cannot be read, or does not look like UTF-8 text.
+    """
     lines = reading.read_lines(path, undecodable, decompresses, keeps_returns)
     for line, text in enumerate(lines, start=1):
         if line == 1:
@@ -165,12 +201,21 @@ def numbered_lines(
 def parse_number(text: str) -> float:
     """Returns the number of a text; NaN for another text, for infinity and for forms that only
     Python reads, as 1_0.
+
+    Args:
+        text: the text; blanks around the number are ignored.
     """
     number = float(text) if _is_number(text.strip()) else math.nan
     return number if math.isfinite(number) else math.nan
 
 
 def log_blank(path: str, num_blank: int) -> None:
+    """Warns of the blank lines of a file, if there are any.
+
+    Args:
+        path: the file.
+        num_blank: the number of the lines, which were skipped.
+    """
     if num_blank:
         logging.warning("%s: skipped %d blank lines", path, num_blank)
 
@@ -186,6 +231,12 @@ class TextLine(NamedTuple):
 def read_sentences(path: str) -> Iterator[TextLine]:
     """Yields the lines of a file, of which a blank one is a text without words, for feature
     extraction.
+
+    Args:
+        path: the file; the two texts of a pair have " ||| " between them.
+
+    Raises:
+        InputError: the file is empty or cannot be read.
     """
     line_index = -1
     for line_index, line in enumerate(reading.read_lines(path)):
@@ -235,9 +286,16 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
     """Reads a file of one word with its columns on each line, and logs the scheme of the tags in
     the last column.
 
-    The columns are separated by runs of spaces or tabs; bytes that are not UTF-8 become U+FFFD. If
-    `labelled`, the last column must be a tag (IOB1 or IOB2, also called BIO, with or without types)
-    and is read as one.
+    The columns are separated by runs of spaces or tabs; bytes that are not UTF-8 become U+FFFD.
+
+    Args:
+        path: the file.
+        labelled: whether the last column must be a tag (IOB1 or IOB2, also called BIO, with or
+            without types) and is read as one.
+
+    Raises:
+        InputError: there is no sentence, a line has another number of columns than the first one, a
+            tag is missing or has another form, or the first column numbers the words.
     """
     blocks, has_documents = _blocks(path)
     sentences = [Sentence(line, document, columns, None) for line, document, columns in blocks]
@@ -277,10 +335,14 @@ def write_predictions(
     source: ConllFile,
     predicted: Iterable[Sequence[str]],
 ) -> None:
-    """Writes a copy of a file with predicted IOB2 tags, in its scheme, as an additional last column
-    for conlleval.
+    """Writes a copy of a file with predicted tags as an additional last column for conlleval.
 
     -DOCSTART- lines are left out, because conlleval would count them as tokens.
+
+    Args:
+        path: the file to write.
+        source: the file to copy; the tags are written in its scheme.
+        predicted: the IOB2 tags of the words of each sentence.
     """
     with writing.replacing(path) as file:
         for sentence, tags in zip(source.sentences, predicted, strict=True):
@@ -291,6 +353,12 @@ def write_predictions(
 
 
 def to_scheme(tags: Sequence[str], scheme: str) -> Sequence[str]:
+    """Converts IOB2 tags to a scheme.
+
+    Args:
+        tags: the IOB2 tags of a sentence.
+        scheme: the scheme, IOB1 or IOB2.
+    """
     return to_iob1(tags) if scheme == IOB1 else tags
 
 
@@ -321,7 +389,11 @@ def _begins_chunk(before: str, tag: str) -> bool:
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
-    """Converts tags of either scheme to IOB2, where every chunk begins with B-."""
+    """Converts tags of either scheme to IOB2, where every chunk begins with B-.
+
+    Args:
+        tags: the IOB1 or IOB2 tags of a sentence.
+    """
     converted = []
     for before, tag in _pair_with_previous(tags):
         if tag[0] == "I" and _begins_chunk(before, tag):
@@ -332,7 +404,10 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
 
 def to_iob1(tags: Sequence[str]) -> list[str]:
     """Converts IOB2 tags to IOB1, where a chunk begins with B- only if it directly follows one
-    of its own type.
+    of the same type.
+
+    Args:
+        tags: the IOB2 tags of a sentence.
     """
     converted = []
     for before, tag in _pair_with_previous(tags):
@@ -374,7 +449,11 @@ def _blocks(path: str) -> tuple[list[_Block], bool]:
 
 def logged_scheme(path: str, sentences: Iterable[Sequence[str]]) -> str:
     """Logs and returns the scheme: IOB1 if chunks begin with I-, and with B- only behind one of
-    their own type.
+    the same type.
+
+    Args:
+        path: the file, for the log.
+        sentences: the tags of each sentence.
     """
     begun = {"B": 0, "I": 0}
     for tags in sentences:

@@ -48,7 +48,11 @@ _DTYPES = {
 
 
 def frame(data: bytes) -> bytes:
-    """Returns a record as a TFRecord file contains it: with its length and checksums."""
+    """Returns a record as a TFRecord file contains it: with its length and checksums.
+
+    Args:
+        data: the bytes of the record.
+    """
     parts = (
         _header(len(data)),
         data,
@@ -74,7 +78,11 @@ class ExampleFiles:
         self.num_written = 0
 
     def write(self, features: Mapping[str, np.ndarray]) -> None:
-        """Appends one example for each row of name -> integer or float[batch, length]."""
+        """Appends one example for each row.
+
+        Args:
+            features: name -> integer or float[batch, length].
+        """
         examples = encode_examples(features)
         framed = [frame(example) for example in examples]
         num_files = len(self._files)
@@ -122,8 +130,11 @@ class _CorruptError(Exception):
 def read_records(path: str) -> Iterator[tuple[int, bytes]]:
     """Yields the number (from 0) and the bytes of every record of a plain or gzip file.
 
+    Args:
+        path: the file, local or remote.
+
     Raises:
-        InputError: a record is corrupt; the message names it.
+        InputError: the file cannot be read, or a record is corrupt; the message names it.
     """
     with (
         files.open_file(path, "rb") as raw,
@@ -163,8 +174,11 @@ def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
 
     The features are name -> int64, float32 or object[length].
 
+    Args:
+        path: the record file, plain or gzip.
+
     Raises:
-        InputError: a record is corrupt, or no example.
+        InputError: the file cannot be read, or a record is corrupt or not an example.
     """
     import tensorflow as tf
     from google.protobuf.message import DecodeError
@@ -195,7 +209,14 @@ def _checksum(data: bytes) -> bytes:
 
 
 def is_compressed(path: str) -> bool:
-    """Returns whether a record file is compressed with gzip, by its first bytes."""
+    """Returns whether a record file is compressed with gzip, by its first bytes.
+
+    Args:
+        path: the file, local or remote.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
     with files.open_file(path, "rb") as file:
         return _begins_gzip(file.read(_HEADER.size))
 
@@ -342,7 +363,11 @@ def _entry_head(key: bytes, kind: bytes, num_bytes: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Encodes a non-negative integer as a protobuf varint."""
+    """Encodes a non-negative integer as a protobuf varint.
+
+    Args:
+        value: the integer.
+    """
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

@@ -45,8 +45,15 @@ class Limit(NamedTuple):
 def pretraining_limits(
     vocab_size: int, type_vocab_size: int, max_seq_length: int
 ) -> dict[str, Limit]:
-    """Returns the limits of the features in `official_bert.features.pretraining_features`, by
-    feature name.
+    """Returns the limits of the features in `official_bert.features.pretraining_features`.
+
+    Args:
+        vocab_size: the number of token ids, from the config.
+        type_vocab_size: the number of segment ids, from the config.
+        max_seq_length: the number of positions of a record.
+
+    Returns:
+        The limits by feature name.
     """
     vocabulary = Limit(vocab_size, "vocab_size of the config")
     return {
@@ -69,15 +76,29 @@ def training_dataset(  # noqa: PLR0913 - each is named in a call
     masks: DynamicMasks | None = None,
     shuffles_each_pass: bool = False,
 ) -> tf.data.Dataset:
-    """Returns an endless dataset of shuffled batches, masked by `masks` if the records have no
-    masks.
+    """Returns an endless dataset of shuffled batches.
 
     The order depends on `seed` and, as always in tf.data, on the global seed of tf.random.set_seed.
     An iterator that tf.train.Checkpoint restores goes on with the batch after the last one
     delivered. Its state contains the shuffle buffer and the batches that are parsed, about a
     megabyte at usual sizes. It can be restored only into a pipeline with the same `reading_key`.
-    Unless `shuffles_each_pass`, the files are repeated first and shuffled then, as in the original,
-    so that of a few files one may be read twice at the same time.
+
+    Args:
+        files: the record files, plain or gzip.
+        features: the features to read from each record.
+        batch_size: the number of records of a batch.
+        seed: the seed of the order.
+        limits: the limits of the values, by feature name; the names are among those of `features`.
+        masks: masks the batches if the records have no masks; None for records with masks.
+        shuffles_each_pass: whether the files are shuffled first and repeated then. By default, they
+            are repeated first and shuffled then, as in the original, so that of a few files one may
+            be read twice at the same time.
+
+    Returns:
+        Batches, feature name -> int32 or float32[batch_size, length].
+
+    Raises:
+        InputError: the first record of a file does not fit, or no file has a record.
     """
     check_first_records(files, features, limits)
     together = min(FILES_READ_TOGETHER, len(files))
@@ -109,10 +130,25 @@ def evaluation_dataset(
     repeat: bool = True,
     masks: DynamicMasks | None = None,
 ) -> tf.data.Dataset:
-    """Returns a dataset of batches in the order of the files, endless with `repeat`, otherwise of
-    every record once.
+    """Returns a dataset of batches in the order of the files.
 
-    With `masks` a record has the same mask in all passes. The rest is as in `training_dataset`.
+    What is not described here is as in `training_dataset`.
+
+    Args:
+        files: the record files, plain or gzip.
+        features: the features to read from each record.
+        batch_size: the number of records of a batch.
+        limits: the limits of the values, by feature name; the names are among those of `features`.
+        repeat: whether the dataset is endless. Otherwise, it has every record once, and its last
+            batch may be smaller.
+        masks: masks the batches if the records have no masks; a record has the same mask in all
+            passes. None for records with masks.
+
+    Returns:
+        Batches, feature name -> int32 or float32[batch_size, length].
+
+    Raises:
+        InputError: the first record of a file does not fit, or no file has a record.
     """
     check_first_records(files, features, limits)
     dataset = _sequential_records(files)
@@ -123,6 +159,14 @@ def evaluation_dataset(
 
 
 def count_records(files: Sequence[str]) -> int:
+    """Returns the number of records in files.
+
+    Args:
+        files: the record files, plain or gzip.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
     batches = _sequential_records(files).batch(1024).with_options(untuned())
     return int(batches.reduce(np.int64(0), lambda count, batch: count + tf.size(batch, tf.int64)))
 
@@ -137,11 +181,16 @@ def reading_key(
     batch_size: int,
     shuffles_each_pass: bool = False,
 ) -> int:
-    """Returns a hash of 60 bits of what determines a pipeline's structure and, as
-    `record_contents`, its records.
+    """Returns a hash of 60 bits of what determines a pipeline's structure and its records.
 
     In a pipeline with another key a saved iterator would fail later, or go on with the records of
     other files.
+
+    Args:
+        contents: the path, the size in bytes and the digest of each file, of `record_contents`.
+        features: the features that the pipeline reads.
+        batch_size: the number of records of a batch.
+        shuffles_each_pass: the argument of `training_dataset`.
     """
     key = _PIPELINE, list(contents), list(features), batch_size
     if shuffles_each_pass:
@@ -229,6 +278,14 @@ def check_first_records(
 ) -> None:
     """Validates the first record of each file, without which an endless pipeline would hang;
     warns of empty files.
+
+    Args:
+        files: the record files, plain or gzip.
+        features: the features that a pipeline reads.
+        limits: the limits of the values, by feature name; a feature without one may have any.
+
+    Raises:
+        InputError: the first record of a file is corrupt or does not fit, or no file has a record.
     """
     firsts = _first_records(files)
     for file, values in zip(files, firsts, strict=True):
@@ -243,7 +300,14 @@ def check_first_records(
 
 
 def have_masks(files: Sequence[str]) -> bool:
-    """Tells whether the records of the first file that has some were made with their masks."""
+    """Returns whether the records of the first file that has some were made with their masks.
+
+    Args:
+        files: the record files, plain or gzip.
+
+    Raises:
+        InputError: a file cannot be read, or its first record is corrupt.
+    """
     return "masked_lm_ids" in next(filter(None, _first_records(files)), {})
 
 
@@ -256,6 +320,11 @@ def diagnose(
 ) -> InputError | None:
     """Returns an error that names the first record that the pipeline cannot use; None if all
     records are valid.
+
+    Args:
+        files: the record files, plain or gzip.
+        features: the features that the pipeline reads.
+        limits: the limits of the values, by feature name; a feature without one may have any.
     """
     try:
         for file in files:
@@ -272,6 +341,14 @@ def explaining_input_errors(
 ) -> Iterator[None]:
     """Replaces TensorFlow's errors about a record by those of `diagnose`: a context around the
     use of a pipeline.
+
+    Args:
+        files: the record files, plain or gzip.
+        features: the features that the pipeline reads.
+        limits: the limits of the values, by feature name; a feature without one may have any.
+
+    Raises:
+        InputError: the pipeline has failed at a record that it cannot use.
     """
     try:
         yield

@@ -61,7 +61,12 @@ def write_encoded_set(
 
 
 def log_progress(index: int, num_examples: int) -> None:
-    """Logs a line for every ten thousandth example, as the original does."""
+    """Logs a line for every ten thousandth example, as the original does.
+
+    Args:
+        index: the number of the example, from 0.
+        num_examples: the number of all examples, for the line.
+    """
     if index % EXAMPLES_BETWEEN_LINES == 0:
         logging.info("Writing example %d of %d", index, num_examples)
 
@@ -91,6 +96,12 @@ def write_features(
 
 
 def log_files(title: str, paths: Iterable[str]) -> None:
+    """Logs a title, and then each file in a line.
+
+    Args:
+        title: the title.
+        paths: the files.
+    """
     logging.info("*** %s ***", title)
     for path in paths:
         logging.info("  %s", path)
@@ -118,6 +129,10 @@ def expand_records(patterns: Iterable[str], flag: str) -> list[str]:
 
     Manifests that globs match are left out.
 
+    Args:
+        patterns: names and globs of files.
+        flag: the name of the flag, for errors.
+
     Raises:
         InputError: there is no such file.
     """
@@ -135,7 +150,11 @@ def expand_records(patterns: Iterable[str], flag: str) -> list[str]:
 
 
 def hidden_manifest(path: str) -> str:
-    """Returns the name of the manifest of a single record file; globs do not match it."""
+    """Returns the name of the manifest of a single record file; globs do not match it.
+
+    Args:
+        path: the record file.
+    """
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}{MANIFEST_SUFFIX}")
 
@@ -144,6 +163,12 @@ def manifest_beside(path: str) -> tuple[str, dict] | None:
     """Returns the path and the content of the manifest that describes a record file, or None.
 
     A file of another size was written later under the same name. The manifest does not describe it.
+
+    Args:
+        path: the record file.
+
+    Raises:
+        InputError: a manifest cannot be read, or lacks its list of shards.
     """
     for manifest_file in (hidden_manifest(path), _shards_manifest(path)):
         if not files.exists(manifest_file):
@@ -168,7 +193,11 @@ def _shards_manifest(path: str) -> str:
 
 
 def vocabulary_digest(vocab: Mapping[str, int]) -> str:
-    """Returns a digest of the pieces of a vocabulary and their ids, whatever its file format."""
+    """Returns a digest of the pieces of a vocabulary and their ids, whatever its file format.
+
+    Args:
+        vocab: the vocabulary, WordPiece -> id.
+    """
     pieces = sorted(vocab.items(), key=operator.itemgetter(1))
     text = json.dumps(pieces)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -217,6 +246,12 @@ def record_contents(paths: Sequence[str]) -> list[tuple[str, int, str | None]]:
     Size and digest distinguish files of the same name. The digest comes from a manifest of shards.
     It is None for a file without such a manifest, because to compute it, all records would have to
     be read. To see whether files were rewritten, use `sizes_and_times`.
+
+    Args:
+        paths: the record files.
+
+    Raises:
+        InputError: a manifest cannot be read, or lacks its list of shards.
     """
     manifest_digests: dict[str, dict[str, str]] = {}  # manifest -> name of a shard -> digest
     contents = []
@@ -240,6 +275,12 @@ def names_and_compressions(files: Sequence[str]) -> tf.data.Dataset:
     """Returns a dataset of the arguments of `record_dataset` for each file.
 
     The first bytes of the files are read now.
+
+    Args:
+        files: the record files, plain or gzip.
+
+    Raises:
+        InputError: a file cannot be read.
     """
     import tensorflow as tf
 
@@ -250,7 +291,11 @@ def names_and_compressions(files: Sequence[str]) -> tf.data.Dataset:
 def sizes_and_times(
     files: Sequence[str],
 ) -> dict[str, tuple[int, int]]:
-    """Returns the number of bytes of each file, and when it was written, in nanoseconds."""
+    """Returns the number of bytes of each file, and when it was written, in nanoseconds.
+
+    Args:
+        files: the files, local or remote.
+    """
     import tensorflow as tf
 
     stats = for_each(tf.io.gfile.stat, files)
@@ -262,6 +307,10 @@ def for_each(read: Callable[[str], T], files: Sequence[str]) -> list[T]:
     """Returns the results of `read` for each file.
 
     It reads several files at a time, which hides the latency of remote files.
+
+    Args:
+        read: a function from the path of a file to a result; threads call it.
+        files: the paths of the files.
     """
     with concurrent.futures.ThreadPoolExecutor(_FILES_OPENED_TOGETHER) as pool:
         return list(pool.map(read, files))
@@ -271,7 +320,12 @@ def record_dataset(
     file: str | tf.Tensor,
     is_compressed: bool | tf.Tensor,
 ) -> tf.data.Dataset:
-    """Returns a dataset of the serialized records, string[], of one file."""
+    """Returns a dataset of the serialized records, string[], of one file.
+
+    Args:
+        file: string[], the path of the file.
+        is_compressed: bool[], whether it is compressed with gzip.
+    """
     import tensorflow as tf
 
     compression = tf.where(is_compressed, "GZIP", "")

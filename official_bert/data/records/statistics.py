@@ -21,6 +21,9 @@ def with_masks(example: Example) -> Example:
     """Adds padding in place of the masks to a record of --dynamic_masking, which has no masks.
 
     Other records are returned as they are.
+
+    Args:
+        example: the features of the record.
     """
     has_masks = "masked_lm_positions" in example
     if has_masks or "input_ids" not in example:
@@ -132,6 +135,10 @@ def format_example(
     """Formats a record as text: a line for each segment, and one for the label.
 
     A predicted token is in braces: the token that the model sees, a bar, and the original token.
+
+    Args:
+        example: the features of the record, with masks.
+        inv_vocab: id -> WordPiece; an id without a WordPiece is shown as a number.
     """
 
     def name_token(token_id: int) -> str:
@@ -192,6 +199,9 @@ class Statistics:
 
     def add(self, block: Block) -> None:
         """Counts the records of a block.
+
+        Args:
+            block: the features of the records.
 
         Raises:
             InputError: they have another length than the records before.
