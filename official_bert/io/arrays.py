@@ -24,6 +24,9 @@ _HEADER_READERS = {
 def read_npy(path: str) -> np.ndarray:
     """Returns the array of a .npy file.
 
+    Args:
+        path: the .npy file, local or remote.
+
     Raises:
         InputError: the file cannot be read as .npy.
     """
@@ -73,6 +76,9 @@ def read_npz(path: str, names: Collection[str], remedy: str) -> dict[str, np.nda
 
 def parse_npy(data: bytes) -> np.ndarray:
     """Returns the array of the content of a .npy file; it is read-only.
+
+    Args:
+        data: the whole content of the file.
 
     Raises:
         ValueError: the content is not that of a .npy file.

@@ -45,7 +45,12 @@ class Terminated(BaseException):
 
 
 def no_attribute(module: str, name: str) -> AttributeError:
-    """Returns the error of a name that a module lacks; it may be a name of the original."""
+    """Returns the error of a name that a module lacks; it may be a name of the original.
+
+    Args:
+        module: the name of the module, for the message.
+        name: the name that the module lacks.
+    """
     return AttributeError(
         f"module {module!r} has no attribute {name!r}; if it is one of the original's names, "
         "docs/public_names.md says what replaces it"
@@ -56,6 +61,9 @@ def brief(error: Exception) -> str:
     """Returns the first line of an error's message, for use in a sentence.
 
     The names of TensorFlow's nodes are left out.
+
+    Args:
+        error: the error; the name of its type stands for an empty message.
     """
     message = (getattr(error, "message", None) or str(error)).strip() or type(error).__name__
     return _NODES.sub("", message.splitlines()[0])
@@ -80,7 +88,12 @@ def did_you_mean(word: str, words: Iterable[str], mark: str = "") -> str:
 
 
 def warn(sentence: str, *values: object) -> None:
-    """Logs a warning; modules that must load quickly use it in place of absl's logging."""
+    """Logs a warning; modules that must load quickly use it in place of absl's logging.
+
+    Args:
+        sentence: the message, with a placeholder such as %s for each value.
+        *values: the values of the placeholders.
+    """
     # absl.logging loads absl.flags, so it is imported only when it is needed.
     from absl import logging
 

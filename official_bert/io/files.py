@@ -27,12 +27,19 @@ _MAX_MODEL_FILE_SIZES = {".json": 1 << 26, ".txt": 1 << 30}
 
 
 def is_remote(path: str) -> bool:
-    """Returns whether `path` has a scheme, which names a remote file system."""
+    """Returns whether `path` has a scheme, which names a remote file system.
+
+    Args:
+        path: the path of a file or folder, which need not exist.
+    """
     return "://" in os.fspath(path)
 
 
 def check_name(path: str) -> None:
     """Checks that TensorFlow, logs and JSON can represent the name of a file.
+
+    Args:
+        path: the path, which need not exist.
 
     Raises:
         InputError: the name is not UTF-8, or contains a zero byte.
@@ -96,15 +103,36 @@ def open_file(path: str, mode: str = "r") -> IO[Any]:
 
 
 def exists(path: str) -> bool:
+    """Returns whether a file or folder exists.
+
+    Args:
+        path: the path, local or remote; a symbolic link counts as the file that it names.
+
+    Raises:
+        InputError: the name is not UTF-8, or contains a zero byte.
+    """
     check_name(path)
     return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
 
 
 def is_folder(path: str) -> bool:
+    """Returns whether a path is an existing folder.
+
+    Args:
+        path: the path, local or remote; a symbolic link counts as the folder that it names.
+    """
     return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
 def size(path: str) -> int:
+    """Returns the size of a file in bytes.
+
+    Args:
+        path: the file, local or remote.
+
+    Raises:
+        InputError: a local file cannot be read, or the name is not UTF-8 or contains a zero byte.
+    """
     check_name(path)
     if is_remote(path):
         return _gfile().stat(path).length
@@ -115,6 +143,14 @@ def size(path: str) -> int:
 
 
 def sha256(path: str) -> str:
+    """Returns the SHA-256 digest of the content of a file, as hexadecimal digits.
+
+    Args:
+        path: the file, local or remote.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
     digest = hashlib.sha256()
     with open_file(path, "rb") as file:
         while part := file.read(_PART_BYTES):
@@ -123,7 +159,14 @@ def sha256(path: str) -> str:
 
 
 def make_folder(path: str) -> None:
-    """Creates a folder and its parents if they do not exist."""
+    """Creates a folder and its parents if they do not exist.
+
+    Args:
+        path: the folder, local or remote.
+
+    Raises:
+        InputError: a local folder cannot be made.
+    """
     if is_remote(path):
         _gfile().makedirs(path)
         return
@@ -139,12 +182,19 @@ def real_path(path: str) -> str:
     """Returns the absolute path of a local file with all symbolic links resolved.
 
     A remote path is returned unchanged.
+
+    Args:
+        path: the path, which need not exist.
     """
     return path if is_remote(path) else os.path.realpath(path)
 
 
 def is_special(path: str) -> bool:
-    """Returns whether a path is a device, a FIFO or a socket, which is written directly."""
+    """Returns whether a path is a device, a FIFO or a socket, which is written directly.
+
+    Args:
+        path: the path, local or remote; an existing local folder also counts as special.
+    """
     return not is_remote(path) and os.path.exists(path) and not os.path.isfile(path)
 
 
@@ -152,6 +202,9 @@ def check_model_file(path: str) -> str:
     """Checks a file in a model's folder and returns its path.
 
     Reading a device or a FIFO may never end, and reading a huge file may fill the memory.
+
+    Args:
+        path: the file, local or remote; a file that does not exist passes.
 
     Raises:
         InputError: the path is a device or a pipe, or the file is too large for its extension.
@@ -167,7 +220,12 @@ def check_model_file(path: str) -> str:
 
 
 def rename(source: str, target: str) -> None:
-    """Renames a file or folder; a file that already has the new name is replaced."""
+    """Renames a file or folder; a file that already has the new name is replaced.
+
+    Args:
+        source: the file or folder, local or remote.
+        target: its new path in the same file system.
+    """
     if is_remote(source):
         _gfile().rename(source, target, overwrite=True)
     else:
@@ -176,6 +234,9 @@ def rename(source: str, target: str) -> None:
 
 def remove(path: str) -> None:
     """Deletes a file.
+
+    Args:
+        path: the file, local or remote. Of a symbolic link, only the link is deleted.
 
     Raises:
         InputError: the path is a folder, into which somebody may have put other files.
@@ -189,7 +250,11 @@ def remove(path: str) -> None:
 
 
 def remove_folder(path: str) -> None:
-    """Deletes a folder, which this project has created, with its content."""
+    """Deletes a folder, which this project has created, with its content.
+
+    Args:
+        path: the folder, local or remote.
+    """
     if is_remote(path):
         _gfile().rmtree(path)
     else:
@@ -197,6 +262,12 @@ def remove_folder(path: str) -> None:
 
 
 def list_folder(path: str) -> list[str]:
+    """Returns the names of the files and subfolders of a folder, in the file system's order.
+
+    Args:
+        path: the folder, local or remote. Remote file systems may end the name of a subfolder with
+            "/".
+    """
     return _gfile().listdir(path) if is_remote(path) else os.listdir(path)
 
 
@@ -204,7 +275,11 @@ def find_ignoring_case(folder: str, names: Iterable[str]) -> list[str]:
     """Returns the paths of the files with these names in a folder, in upper or lower case.
 
     They are in the order of the names. Of several files for a name, the one with exactly the same
-    letters comes first. A folder that does not exist has no files.
+    letters comes first.
+
+    Args:
+        folder: the folder. A folder that does not exist has no files.
+        names: the names, without folders.
     """
     entries = sorted(list_folder(folder)) if is_folder(folder) else []
     paths = []
@@ -219,6 +294,9 @@ def to_python_glob(pattern: str) -> str:
     """Converts a glob of TensorFlow to one of Python.
 
     `[^y]` becomes `[!y]`, and a character behind a backslash is escaped as Python does it.
+
+    Args:
+        pattern: the glob, in TensorFlow's form.
     """
 
     def convert(match: re.Match) -> str:

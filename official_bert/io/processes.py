@@ -219,7 +219,11 @@ class ThreadCalls:
         self._last_end_secs = 0.0
 
     def counted(self, function: Callable[..., T]) -> Callable[..., T]:
-        """Returns a function that does the same as another, and counts its calls."""
+        """Returns a function that does the same as another, and counts its calls.
+
+        Args:
+            function: the other function, which is called with positional arguments only.
+        """
 
         def call(*arguments: Any) -> T:
             with self._lock:

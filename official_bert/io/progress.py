@@ -132,6 +132,10 @@ updated_line = _UpdatedLine()
 
 
 def clock_time(secs: float) -> str:
-    """Returns a duration as hours, minutes and seconds: 00:12:33."""
+    """Returns a duration as hours, minutes and seconds: 00:12:33.
+
+    Args:
+        secs: the duration in seconds, which is rounded to whole ones.
+    """
     minutes, secs = divmod(round(secs), 60)
     return f"{minutes // 60:02}:{minutes % 60:02}:{secs:02}"

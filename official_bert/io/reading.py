@@ -77,17 +77,26 @@ def read_lines(
 def read_metrics(path: str) -> dict[str, float]:
     """Returns the metrics of a file with a line `name = value` for each.
 
-    Names, such as those of labels, may contain " = ".
+    Args:
+        path: the file, local or remote. Names, such as those of labels, may contain " = ".
 
     Raises:
         ValueError: a line has another form.
+        InputError: the file cannot be read, or does not look like UTF-8 text.
     """
     pairs = (line.rsplit(" = ", 1) for line in read_lines(path))
     return {name: float(value) for name, value in pairs}
 
 
 def unpacked_size(path: str) -> int | None:
-    """Returns the decompressed size of a gzip file in bytes, None for any other file."""
+    """Returns the decompressed size of a gzip file in bytes, None for any other file.
+
+    Args:
+        path: the file, local or remote. It is read to its end; a pipe or device is not read.
+
+    Raises:
+        InputError: the file cannot be read, or is a corrupt gzip file.
+    """
     if not _begins_as_gzip(path):
         return None
     with files.open_file(path, "rb") as opened:
@@ -159,6 +168,9 @@ def _checked_lines(path: str, file: BinaryIO | _Decompressed) -> Iterator[bytes]
 def read_json(path: str) -> Any:
     """Returns the content of a JSON file; a byte order mark is ignored.
 
+    Args:
+        path: the JSON file, local or remote.
+
     Raises:
         InputError: the file cannot be read, or is not JSON.
     """
@@ -174,6 +186,9 @@ def read_json(path: str) -> Any:
 
 def read_toml(path: str) -> dict[str, Any]:
     """Returns the content of a TOML file.
+
+    Args:
+        path: the TOML file, local or remote.
 
     Raises:
         InputError: the file cannot be read, or is not TOML.
@@ -218,6 +233,9 @@ def parse_json(
 def distinct_fields(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Returns a JSON object, as a hook of `parse_json`.
 
+    Args:
+        pairs: the names and values of the object, in the order of its text.
+
     Raises:
         ValueError: the object has a name twice, about which parsers disagree.
     """
@@ -234,6 +252,9 @@ def half_pair_in(text: str) -> str | None:
     """Returns words for the first half of a surrogate pair in a text, for an error; None without.
 
     No file can contain such a half.
+
+    Args:
+        text: the text, which may come from an escape sequence of JSON.
     """
     half = _find_half_pair(text)
     return f"{half[0]!a}, half of a surrogate pair, which is not a character" if half else None
@@ -286,10 +307,14 @@ def field(holder: Any, name: str, kind: type, where: str) -> Any:
 
 
 def has_type(value: Any, kind: type) -> bool:
-    """Returns whether a JSON value has a type: str, list, dict, bool, int or float.
+    """Returns whether a JSON value has a type.
 
     A float may be a whole number. Numbers must be finite and in the range of int64 or float64. True
     and false are not numbers.
+
+    Args:
+        value: the value.
+        kind: the type: str, list, dict, bool, int or float.
     """
     if kind not in (int, float):
         return isinstance(value, kind)

@@ -74,7 +74,14 @@ def _keep_apart_from_pattern(outputs: Iterable[str], pattern: str, flag: str):
 
 
 def check_new_folder(path: str) -> None:
-    """Refuses an --output_dir that exists and is not an empty folder."""
+    """Refuses an --output_dir that exists and is not an empty folder.
+
+    Args:
+        path: the value of --output_dir, a local or remote path.
+
+    Raises:
+        InputError: the path is empty, a file, or a folder that is not empty.
+    """
     if path and not files.exists(path):
         return
     if path and files.is_folder(path) and not files.list_folder(path):
@@ -83,6 +90,12 @@ def check_new_folder(path: str) -> None:
 
 
 def is_same_file(path: str, other: str) -> bool:
+    """Returns whether two paths name the same existing file, also through links.
+
+    Args:
+        path: a path. A local file that does not exist is the same as no other.
+        other: the other path. Remote paths name the same file only if they are equal.
+    """
     return _identity(path) is not None and _identity(path) == _identity(other)
 
 
@@ -172,7 +185,14 @@ def replacing(path: str, mode: str = "w", removes_left: bool = True) -> Iterator
 
 @contextlib.contextmanager
 def saying_why(path: str) -> Iterator[None]:
-    """Turns the errors of writing a file into InputError, as a context manager."""
+    """Turns the errors of writing a file into InputError, as a context manager.
+
+    Args:
+        path: the file that the context writes, for the error message.
+
+    Raises:
+        InputError: the context has raised OSError.
+    """
     try:
         yield
     except OSError as error:
@@ -184,7 +204,11 @@ def replacing_folder(path: str) -> Iterator[str]:
     """Yields a temporary folder, as a context manager.
 
     Its files are moved to the folder `path` at the end of the context, or deleted after an
-    exception. A folder that does not exist yet is created with all its files at once.
+    exception.
+
+    Args:
+        path: the folder to write, local or remote. A folder that does not exist yet is created with
+            all its files at once.
 
     Raises:
         InputError: the folder cannot be written.
@@ -215,7 +239,15 @@ def replacing_folder(path: str) -> Iterator[str]:
 
 
 def append_line(path: str, line: str) -> None:
-    """Appends a line to a file by replacing it, so that the file never has half a line."""
+    """Appends a line to a file by replacing it, so that the file never has half a line.
+
+    Args:
+        path: the file, local or remote; it is created if it does not exist.
+        line: the line, without "\\n".
+
+    Raises:
+        InputError: the file cannot be read or written.
+    """
     content = b""
     if files.exists(path):
         with files.open_file(path, "rb") as file:
@@ -245,7 +277,11 @@ def markdown_table(
 
 
 def find_remedy(error: OSError) -> str | None:
-    """Returns what the user can do about an error of writing, or None if that is unknown."""
+    """Returns what the user can do about an error of writing, or None if that is unknown.
+
+    Args:
+        error: the error, whose `errno` decides.
+    """
     return _REMEDIES.get(error.errno)
 
 
@@ -259,7 +295,12 @@ _temporary_paths: set[str] = set()
 
 
 def temporary_name(folder: str, name: str) -> str:
-    """Returns the temporary path in `folder` of an output with the final name `name`."""
+    """Returns the temporary path in `folder` of an output with the final name `name`.
+
+    Args:
+        folder: the folder of the output.
+        name: the final name of the file or folder, without its folder.
+    """
     path = os.path.join(folder, f".{name}.tmp-{os.getpid()}")
     _temporary_paths.add(path)
     return path

@@ -60,7 +60,11 @@ class BertEmbedder(HeadedModel):
         super().__init__(config, use_one_hot_embeddings, name, recompute_layers)
 
     def build(self, input_shape: Any = None) -> None:
-        """Create the weights of the projection; the input shape does not matter."""
+        """Create the weights of the projection.
+
+        Args:
+            input_shape: does not matter, because the configuration has the sizes.
+        """
         if self.projection_width:
             self.projection = Dense(self.projection_width, self.config, name="projection")
             self.projection.build((None, self.config.hidden_size))

@@ -98,6 +98,12 @@ class SentenceModules(NamedTuple):
     def read(cls, folder: str) -> Self | None:
         """Reads modules.json and the modules that it names; None if there is no such file of
         sentence-transformers.
+
+        Args:
+            folder: the folder of a model.
+
+        Raises:
+            InputError: a file is damaged, or has a module that cannot be used.
         """
         entries = _read_module_entries(folder)
         if not entries:
@@ -177,6 +183,13 @@ class SentenceModules(NamedTuple):
     def rules_without_field(self, tokenizer: TokenizerConfig | None) -> list[str]:
         """Describes the rules that only SentenceEncoder applies, and no task.json or export
         records.
+
+        Args:
+            tokenizer: the configuration of the encoder's tokenizer; None leaves out the rule of a
+                cased tokenizer.
+
+        Returns:
+            The rules in words, for messages.
         """
         rules = {
             "a Dense module": any(isinstance(layer, Dense) for layer in self.layers),
@@ -189,6 +202,9 @@ class SentenceModules(NamedTuple):
     def lowers_beside(self, tokenizer: TokenizerConfig | None) -> bool:
         """Tells whether texts are lower-cased before a cased tokenizer, as only SentenceEncoder
         does it.
+
+        Args:
+            tokenizer: the configuration of the encoder's tokenizer; None for no cased one.
         """
         return bool(self.lowers and tokenizer and tokenizer.do_lower_case is False)
 
@@ -305,6 +321,12 @@ def _read_module_entries(folder: str) -> list[Any]:
 def encoder_folder(folder: str) -> str:
     """Returns the folder of a model's encoder, which older folders of sentence-transformers have
     as a subfolder.
+
+    Args:
+        folder: the folder of the model.
+
+    Raises:
+        InputError: modules.json cannot be read.
     """
     entries = _read_module_entries(folder)
     path = entries[0].get("path") if entries and isinstance(entries[0], dict) else None
@@ -314,6 +336,15 @@ def encoder_folder(folder: str) -> str:
 def module_files(folder: str) -> list[str]:
     """Returns the names of the files and subfolders that say how a folder of
     sentence-transformers makes vectors.
+
+    Args:
+        folder: the folder of the model.
+
+    Returns:
+        The names in the folder of those that exist; none without a usable modules.json.
+
+    Raises:
+        InputError: modules.json cannot be read.
     """
     entries = _read_module_entries(folder)
     if not entries:

@@ -265,12 +265,23 @@ class BatchObjective:
         self._model, self.batch_loss, self.compared = model, loss, (loss.reads,)
 
     def vectors(self, features: dict, dropout_seed: tf.Tensor | None) -> tf.Tensor:
+        """Returns the vectors of the texts of examples, float32[b, N, D].
+
+        Args:
+            features: the features of the examples, int32[b, N, S], by name.
+            dropout_seed: int32[2]; None for no dropout.
+        """
         return _vectors(
             self._model, features, training=dropout_seed is not None, dropout_seed=dropout_seed
         )
 
     def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
-        """Returns the mean loss of several steps."""
+        """Returns the mean loss of several steps.
+
+        Args:
+            sums: the sums of the steps, by name.
+            num_steps: the number of these steps.
+        """
         return {"loss": sums["loss"] / num_steps}
 
 
@@ -293,7 +304,11 @@ class EmbeddingClient(TextClient):
         super().__init__(model, ("text_a",))
 
     def vectors(self, requests: Sequence[Texts]) -> np.ndarray:
-        """Returns the vectors of texts, float32[n, width]."""
+        """Returns the vectors of texts, float32[n, width].
+
+        Args:
+            requests: n requests of one text each.
+        """
         return np.stack([row[EMBEDDING] for row in self.rows(requests)])
 
     def answer(self, row: Row) -> dict:
@@ -309,5 +324,13 @@ def predictor_methods() -> Mapping[str, Callable]:
 
 
 def embed(predictor: Predictor, *texts: str | list[str]) -> Any:
-    """Returns the vector of a text, a list of floats; for a list of texts a list of vectors."""
+    """Returns the vector of a text, a list of floats; for a list of texts a list of vectors.
+
+    Args:
+        predictor: the object that has this function as a method.
+        *texts: a text, or a list of texts.
+
+    Raises:
+        InputError: the model has another method, or cannot read a text.
+    """
     return predictor.postprocess("embed", texts)

@@ -116,7 +116,16 @@ class Planner:
         self._phase_values = [defaults | phase for phase, _ in scale.phases]
 
     def seeds(self, row: Row, column: ShownColumn, count: int) -> Sequence[int]:
-        """Returns the seeds of a cell: an ensemble has one, a measure one for each pre-training."""
+        """Returns the seeds of a cell: an ensemble has one, a measure one for each pre-training.
+
+        Args:
+            row: the row of the cell.
+            column: the column of the cell.
+            count: the number of seeds of a fine-tuning, and the largest number of a measure.
+
+        Returns:
+            The numbers from 1.
+        """
         if row.ensemble:
             return range(1, 2)
         if column.task is None:
@@ -124,7 +133,17 @@ class Planner:
         return range(1, count + 1)
 
     def plan_step(self, row: Row, column: ShownColumn, seed: int) -> Step:
-        """Returns the step with the result of a cell."""
+        """Returns the step with the result of a cell.
+
+        Args:
+            row: the row of the cell.
+            column: the column of the cell.
+            seed: one of `seeds`; an ensemble ignores it.
+
+        Raises:
+            InputError: a flag of the experiment or its scale cannot be used, or the cell needs a
+                checkpoint that no step saves.
+        """
         if column.task is None:
             return self._plan_evaluation(row, column, seed)
         if row.ensemble:

@@ -96,7 +96,12 @@ class Step:
         return [place.root for place in self.places() if isinstance(place.root, Step)]
 
     def flag(self, name: str, default: Any = None) -> Any:
-        """Returns the value of a flag, or a default if the step does not set it."""
+        """Returns the value of a flag, or a default if the step does not set it.
+
+        Args:
+            name: the name of the flag.
+            default: the value for a flag that the step does not set.
+        """
         return dict(self.flags).get(name, default)
 
 
@@ -264,22 +269,38 @@ class Layout:
         return self._digests[pattern]
 
     def folder(self, step: Step) -> str:
-        """Return the folder of a step, in whose name are its kind, its label and its identity."""
+        """Return the folder of a step, in whose name are its kind, its label and its identity.
+
+        Args:
+            step: the step.
+        """
         readable_name = re.sub(r"[^A-Za-z0-9.]+", "-", step.name).strip("-").lower()
         short_name = readable_name[:_MAX_NAME_LENGTH]
         folder_name = f"{short_name}-{self.key(step)}"
         return os.path.join(self.steps_dir, folder_name)
 
     def output(self, step: Step) -> str:
-        """Return the folder for the output of a step's command."""
+        """Return the folder for the output of a step's command.
+
+        Args:
+            step: the step.
+        """
         return os.path.join(self.folder(step), "output")
 
     def config_file(self, step: Step) -> str:
-        """Return the path of the configuration that is written for a step."""
+        """Return the path of the configuration that is written for a step.
+
+        Args:
+            step: the step.
+        """
         return os.path.join(self.folder(step), "bert_config.json")
 
     def input_path(self, place: Place) -> str:
-        """Return the path of a place in the user's data or models, or in the output of a step."""
+        """Return the path of a place in the user's data or models, or in the output of a step.
+
+        Args:
+            place: the place, whose root is `DATA`, the name of a model, or a step.
+        """
         folder = self._root_folder(place.root)
         return os.path.join(folder, place.path) if place.path else folder
 
@@ -289,7 +310,12 @@ class Layout:
         return self._input_folders.get(root, "")
 
     def path(self, place: Place, step: Step) -> str:
-        """Return the path of a place in the flags of a step."""
+        """Return the path of a place in the flags of a step.
+
+        Args:
+            place: the place; with the root `OUTPUT` or `CONFIG` it belongs to the step itself.
+            step: the step.
+        """
         if place.root == CONFIG:
             return self.config_file(step)
         if place.root == OUTPUT:
@@ -297,7 +323,14 @@ class Layout:
         return self.input_path(place)
 
     def command(self, step: Step) -> list[str]:
-        """Return the name of a step's command and its flags."""
+        """Return the name of a step's command and its flags.
+
+        Args:
+            step: the step.
+
+        Returns:
+            The words behind `program`: the name, then a word `--flag=value` for each flag.
+        """
         words = [step.script]
         for name, value in step.flags:
             values = value if isinstance(value, tuple) else (value,)
@@ -306,7 +339,11 @@ class Layout:
         return words
 
     def shell_line(self, step: Step) -> str:
-        """Return the command of a step as a user would type it."""
+        """Return the command of a step as a user would type it.
+
+        Args:
+            step: the step.
+        """
         return shlex.join(["official-bert", *self.command(step)])
 
     def _format(self, value: Any, step: Step) -> str:

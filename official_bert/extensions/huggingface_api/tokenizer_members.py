@@ -57,22 +57,41 @@ def _make_id_property(piece: str) -> property:
 
 
 def get_vocab(tokenizer: FullTokenizer) -> dict[str, int]:
-    """Return a copy of `vocab`."""
+    """Return a copy of `vocab`.
+
+    Args:
+        tokenizer: the tokenizer.
+
+    Returns:
+        The id of each WordPiece.
+    """
     return dict(tokenizer.vocab)
 
 
 def special_tokens_map(tokenizer: FullTokenizer) -> dict[str, str]:
-    """Return the special tokens of the vocabulary by role: {"mask_token": "[MASK]", ...}."""
+    """Return the special tokens of the vocabulary by role: {"mask_token": "[MASK]", ...}.
+
+    Args:
+        tokenizer: the tokenizer.
+    """
     return {_token_name(piece): piece for piece in all_special_tokens(tokenizer)}
 
 
 def all_special_tokens(tokenizer: FullTokenizer) -> list[str]:
-    """Return the special tokens of the vocabulary."""
+    """Return the special tokens of the vocabulary.
+
+    Args:
+        tokenizer: the tokenizer.
+    """
     return [piece for piece in SPECIAL_PIECES if piece in tokenizer.vocab]
 
 
 def all_special_ids(tokenizer: FullTokenizer) -> list[int]:
-    """Return the ids of `all_special_tokens`."""
+    """Return the ids of `all_special_tokens`.
+
+    Args:
+        tokenizer: the tokenizer.
+    """
     return [tokenizer.vocab[piece] for piece in all_special_tokens(tokenizer)]
 
 

@@ -34,7 +34,11 @@ class Encoder(Protocol):
     """
 
     def encode(self, texts: str | list[str]) -> np.ndarray:
-        """Returns the vectors of texts, float32[n, width]; a single text is a list of one."""
+        """Returns the vectors of texts, float32[n, width].
+
+        Args:
+            texts: the texts; a single text is a list of one.
+        """
         ...
 
 

@@ -181,5 +181,13 @@ def _call_as_model(built: TrainedModel, run: Run, features: Features) -> Any:
 
 
 def lost_share(whole: float, small: float) -> float:
-    """Returns the share of a metric of the whole model that the small one lacks."""
+    """Returns the share of a metric of the whole model that the small one lacks.
+
+    Args:
+        whole: the metric of the whole model, which is not 0.
+        small: the metric of the small model.
+
+    Returns:
+        The share; it is negative if the small model is better.
+    """
     return (whole - small) / abs(whole)

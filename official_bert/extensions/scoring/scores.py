@@ -163,12 +163,23 @@ class Scorer:
         return tf.reshape(-losses, tf.shape(positions))
 
     def pieces(self, text: str) -> list[int]:
-        """Return the ids of the WordPieces that the model reads of a text."""
+        """Return the ids of the WordPieces that the model reads of a text.
+
+        Args:
+            text: the text.
+
+        Returns:
+            At most `most_pieces` ids, without [CLS] and [SEP].
+        """
         ids = self._tokenizer.encode(text)
         return list(ids[: self.most_pieces])
 
     def is_truncated(self, text: str) -> bool:
-        """Return whether the model reads only the beginning of a text."""
+        """Return whether the model reads only the beginning of a text.
+
+        Args:
+            text: the text.
+        """
         return len(self._tokenizer.encode(text)) > self.most_pieces
 
     @property
