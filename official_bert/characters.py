@@ -27,17 +27,29 @@ ascii_tokens = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]").findall
 
 
 def is_whitespace(char: str) -> bool:
-    """Returns whether a character is whitespace by the rules of the original."""
+    """Returns whether a character is whitespace by the rules of the original.
+
+    Args:
+        char: the character, one code point.
+    """
     return char in " \t\n\r" or unicodedata.category(char) == "Zs"
 
 
 def is_control(char: str) -> bool:
-    """Returns whether a character is a control or format character, and not whitespace."""
+    """Returns whether a character is a control or format character, and not whitespace.
+
+    Args:
+        char: the character, one code point.
+    """
     return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
 
 
 def is_punctuation(char: str) -> bool:
-    """Returns whether a character is Unicode punctuation, or one of $ + < = > ^ ` | ~."""
+    """Returns whether a character is Unicode punctuation, or one of $ + < = > ^ ` | ~.
+
+    Args:
+        char: the character, one code point.
+    """
     is_ascii_symbol = "!" <= char <= "~" and not char.isalnum()
     return is_ascii_symbol or unicodedata.category(char).startswith("P")
 

@@ -53,7 +53,11 @@ _ACTIVATIONS = {
 
 
 def has_checkpoints(folder: str) -> bool:
-    """Returns whether an output_dir, or its subfolder for the best one, lists checkpoints."""
+    """Returns whether an output_dir, or its subfolder for the best one, lists checkpoints.
+
+    Args:
+        folder: the path of the output_dir.
+    """
     state_files = (
         os.path.join(folder, STATE_NAME),
         os.path.join(folder, BEST_FOLDER, STATE_NAME),

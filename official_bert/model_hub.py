@@ -248,7 +248,16 @@ def _list_blobs(repository: str) -> set[str]:
 
 
 def check_digests(model: str, blobs: list[str]) -> None:
-    """Compares new files with the SHA-256 of the Hub, by which the cache names large files."""
+    """Compares new files with the SHA-256 of the Hub, by which the cache names large files.
+
+    Args:
+        model: the name of the model on the Hub, for messages.
+        blobs: the paths of the new files in the cache. A file whose name is not a SHA-256 is not
+            checked.
+
+    Raises:
+        InputError: a digest differs. The file is deleted.
+    """
     for path in blobs:
         name = os.path.basename(path)
         if not _SHA256.fullmatch(name):
@@ -263,7 +272,12 @@ def check_digests(model: str, blobs: list[str]) -> None:
 
 
 def explain(name: str, error: Exception) -> str:
-    """Returns why a repository of the Hub was not downloaded, and what to do."""
+    """Returns why a repository of the Hub was not downloaded, and what to do.
+
+    Args:
+        name: the name of the repository, without its revision.
+        error: the error of the download.
+    """
     match type(error).__name__:
         case "RevisionNotFoundError":
             return "the Hub has no such revision of the model; correct the part behind the @"

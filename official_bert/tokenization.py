@@ -172,17 +172,37 @@ def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
 
 
 def convert_tokens_to_ids(vocab: Mapping[str, int], tokens: Iterable[str]) -> list[int]:
-    """Looks up the id of every token, as `convert_by_vocab` does."""
+    """Looks up the id of every token, as `convert_by_vocab` does.
+
+    Args:
+        vocab: token -> id.
+        tokens: the tokens.
+
+    Raises:
+        KeyError: the vocabulary lacks a token.
+    """
     return convert_by_vocab(vocab, tokens)
 
 
 def convert_ids_to_tokens(inv_vocab: Mapping[int, str], ids: Iterable[int]) -> list[str]:
-    """Looks up the token of every id, as `convert_by_vocab` does."""
+    """Looks up the token of every id, as `convert_by_vocab` does.
+
+    Args:
+        inv_vocab: id -> token.
+        ids: the ids.
+
+    Raises:
+        KeyError: the vocabulary lacks an id.
+    """
     return convert_by_vocab(inv_vocab, ids)
 
 
 def whitespace_tokenize(text: str) -> list[str]:
-    """Splits a text at whitespace."""
+    """Splits a text at whitespace.
+
+    Args:
+        text: the text. Whitespace around it is dropped.
+    """
     return text.split()
 
 

@@ -191,7 +191,11 @@ def check_not_lost(folder: str) -> None:
 
 
 def has_index(folder: str) -> bool:
-    """Returns whether a folder has a TF1 checkpoint, which its `checkpoint` file may not list."""
+    """Returns whether a folder has a TF1 checkpoint, which its `checkpoint` file may not list.
+
+    Args:
+        folder: the path of the folder.
+    """
     return any(name.endswith(".index") for name in _list_names(folder))
 
 
@@ -256,7 +260,11 @@ def _warn_once(sentence: str):
 
 
 def run_folders(folder: str) -> tuple[str, str]:
-    """Returns an output_dir, and its subfolder for the best checkpoint."""
+    """Returns an output_dir, and its subfolder for the best checkpoint.
+
+    Args:
+        folder: the output_dir.
+    """
     return folder, os.path.join(folder, BEST_FOLDER)
 
 

@@ -174,12 +174,21 @@ class HuggingFaceCheckpoint:
 
 
 def is_weights_file(path: str) -> bool:
-    """Returns whether a path names a file of weights in one of Hugging Face's formats."""
+    """Returns whether a path names a file of weights in one of Hugging Face's formats.
+
+    Args:
+        path: the path; the file need not exist.
+    """
     return path.endswith((".safetensors", *PICKLED_FILES))
 
 
 def is_huggingface(path: str) -> bool:
-    """Returns whether a path has weights in a format of Hugging Face: a folder, or a file."""
+    """Returns whether a path has weights in a format of Hugging Face: a folder, or a file.
+
+    Args:
+        path: the path of a folder or a file. Only the name of a file is read, and it need not
+            exist.
+    """
     if is_weights_file(path):
         return True
     file_names = (WEIGHTS_FILE, SHARDS_FILE, *PICKLED_FILES)

@@ -27,7 +27,11 @@ class WorkerGroup(Protocol):
     index: int
 
     def any_worker(self, condition: bool) -> bool:
-        """Returns whether the condition holds on some worker; all of them call it."""
+        """Returns whether the condition holds on some worker; all of them call it.
+
+        Args:
+            condition: the condition in this process.
+        """
         ...
 
     def wait(self) -> None:
@@ -45,6 +49,11 @@ class LoneWorker:
         self.index = index
 
     def any_worker(self, condition: bool) -> bool:
+        """Returns the condition, because there is no other worker.
+
+        Args:
+            condition: the condition in this process.
+        """
         return condition
 
     def wait(self) -> None:

@@ -155,7 +155,11 @@ def _list_new_scopes() -> tuple[str, ...]:
 
 
 def to_huggingface(tf1: str) -> Entry | None:
-    """Returns the entry of a TF1 name, or None if the table has none."""
+    """Returns the entry of a TF1 name, or None if the table has none.
+
+    Args:
+        tf1: the TF1 name of a weight, without the name of a model before it.
+    """
     return _find(_TF1_ENTRIES, tf1)
 
 
@@ -173,12 +177,20 @@ def from_huggingface(name: str) -> Entry | None:
 
 
 def is_redundant(huggingface: str) -> bool:
-    """Returns whether a Hugging Face tensor copies a weight or is none, such as position ids."""
+    """Returns whether a Hugging Face tensor copies a weight or is none, such as position ids.
+
+    Args:
+        huggingface: the name of the tensor in a file of Hugging Face.
+    """
     return _REDUNDANT.fullmatch(huggingface) is not None
 
 
 def is_training_state(tf1: str) -> bool:
-    """Returns whether only a training needs a variable: the step, a slot, or a map to a teacher."""
+    """Returns whether only a training needs a variable: the step, a slot, or a map to a teacher.
+
+    Args:
+        tf1: the TF1 name of the variable.
+    """
     return (
         tf1 == GLOBAL_STEP
         or tf1.startswith(DISTILLATION)
@@ -187,7 +199,11 @@ def is_training_state(tf1: str) -> bool:
 
 
 def is_adapter(name: str) -> bool:
-    """Returns whether a TF1 name or a Keras path is that of a matrix of LoRA."""
+    """Returns whether a TF1 name or a Keras path is that of a matrix of LoRA.
+
+    Args:
+        name: the name of a variable. Only its last part is read.
+    """
     return name.rpartition("/")[2] in ADAPTERS
 
 

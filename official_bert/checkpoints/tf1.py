@@ -124,7 +124,11 @@ class Readable(Protocol):
         ...
 
     def read(self, name: str) -> np.ndarray:
-        """Reads a tensor by its TF1 name."""
+        """Reads a tensor by its TF1 name.
+
+        Args:
+            name: the TF1 name of the tensor, a key of `dtypes`.
+        """
         ...
 
 
@@ -275,7 +279,14 @@ class Tf1Checkpoint:
         self.dtypes = {name: dtype.name for name, dtype in dtypes.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """Reads a tensor by its name."""
+        """Reads a tensor by its name.
+
+        Args:
+            name: the name of the tensor, a key of `dtypes`.
+
+        Raises:
+            InputError: the tensor cannot be read.
+        """
         try:
             return np.asarray(self._reader.get_tensor(name))
         except _READING_FAILS as error:

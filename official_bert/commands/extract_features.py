@@ -126,7 +126,12 @@ Features = dict[str, np.ndarray]
 
 
 def warn_about_tables(input_file: str, first_text: str) -> None:
-    """Warns about JSON lines and tables, whose lines are read as texts."""
+    """Warns about JSON lines and tables, whose lines are read as texts.
+
+    Args:
+        input_file: the path of the input. The ending of its name may be that of a table.
+        first_text: the first text of the input, or the first text of its first pair.
+    """
     name = os.path.basename(input_file).lower()
     is_object = first_text.startswith("{") and first_text.endswith("}")
     if is_object or "\t" in first_text or name.endswith(_TABLE_ENDINGS):

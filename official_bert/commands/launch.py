@@ -69,8 +69,11 @@ def run(options: LaunchOptions) -> None:
 def make_command(options: LaunchOptions) -> list[str]:
     """Returns the command line of each worker: the interpreter, the script and its arguments.
 
+    Args:
+        options: the flags of the command, and the words behind --.
+
     Raises:
-        InputError: no command is given, or no script has its name.
+        InputError: there is no command, or its script does not exist.
     """
     if not options.command:
         raise InputError(
@@ -101,6 +104,10 @@ def run_workers(command: list[str], options: LaunchOptions) -> list[int]:
 
     When one has failed, the others end, by themselves or by SIGTERM. When this process is ended, so
     are the workers.
+
+    Args:
+        command: the command line of each worker, as `make_command` returns it.
+        options: the flags of the command; only `num_workers` is read.
 
     Returns:
         The statuses of the workers; negative ones are signals.

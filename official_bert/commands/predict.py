@@ -126,6 +126,11 @@ def warn_about_other_format(
     """Warns about an input that looks like JSON, CSV or a table with a header; its lines are texts.
 
     The lines of a log may look so on purpose.
+
+    Args:
+        first_line: the first line of the input, in UTF-8.
+        columns: the names of the texts of a request.
+        options: the flags of the command. With --input_format=json nothing is checked.
     """
     if options.input_format == JSON:
         return
@@ -330,7 +335,16 @@ def _group_by_column(fields: dict, columns: Sequence[str]) -> dict:
 
 
 def read_texts(fields: dict, predictor: Predictor) -> list[str]:
-    """Returns the texts of a request in the order of the columns."""
+    """Returns the texts of a request in the order of the columns.
+
+    Args:
+        fields: the fields of a request by name, in any case. Other fields are not read.
+        predictor: the model, which knows its columns, and which of them a request must have.
+
+    Raises:
+        InputError: a required field is missing or a field is not text, two fields have the same
+            column, or there is a second text for a model of single texts.
+    """
     column_texts = _group_by_column(fields, predictor.columns)
     required = predictor.columns[: predictor.num_required]
     missing = [name for name in required if column_texts.get(name) is None]

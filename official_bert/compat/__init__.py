@@ -37,8 +37,14 @@ _PUBLIC = {
 
 
 def find_name(script: str, name: str) -> Any:
-    """Returns what a script of the original defines under a name; raises AttributeError if that
-    is gone.
+    """Returns what a script of the original defines under a name.
+
+    Args:
+        script: the name of the script without `.py`, such as "run_squad".
+        name: the name in the script.
+
+    Raises:
+        AttributeError: the script has no such name, or its name is gone.
     """
     for module, names in _PUBLIC[script].items():
         for public, _, inner in (entry.partition("=") for entry in names.split()):

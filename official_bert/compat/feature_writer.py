@@ -62,9 +62,15 @@ def input_fn_builder(
 ) -> InputFn:
     """Builds an input function for a file of a FeatureWriter, plain or gzip.
 
-    It reads "batch_size" from its `params` and gives a Dataset of `input_ids`, `input_mask` and
-    `segment_ids`, int32[B, seq_length], and `unique_ids`, int32[B]; in training also
-    `start_positions` and `end_positions`, of windows that are shuffled and repeated without end.
+    It reads "batch_size" from its `params`, and returns a Dataset of `input_ids`, `input_mask` and
+    `segment_ids`, int32[B, seq_length], and `unique_ids`, int32[B]. In training the Dataset also
+    has `start_positions` and `end_positions`, int32[B].
+
+    Args:
+        input_file: the path of the file.
+        seq_length: the number of tokens of a window, which is that of the file.
+        is_training: whether the windows have answers, and are shuffled and repeated without end.
+        drop_remainder: whether a last batch of fewer windows is left out.
     """
     all_features = squad_features(seq_length, is_training)
     features = [feature for feature in all_features if feature.name != "is_impossible"]
@@ -88,6 +94,13 @@ class FeatureWriter:
         self._stack.push(self._write_rest)  # runs at exit, before the file gets its name
 
     def process_feature(self, feature: InputFeatures) -> None:
+        """Writes a window, and adds it to `num_features`.
+
+        The last windows are in the file only when it is closed.
+
+        Args:
+            feature: the window; in training with the positions of its answer.
+        """
         self.num_features += 1
         self._waiting.append(feature)
         if len(self._waiting) == _RECORDS_AT_A_TIME:

@@ -40,6 +40,15 @@ def record_input_fn(
 ) -> InputFn:
     """Reads a record file by the table of its features, each [B, length], or [B] where the
     length is 1.
+
+    Args:
+        input_file: the path of the file, plain or gzip.
+        features: the table. Its names are the keys in the file and in the Dataset.
+        is_training: whether the records are shuffled and repeated without end.
+        drop_remainder: whether a last batch of fewer records is left out.
+
+    Returns:
+        A function of `params` that reads "batch_size" from it and returns a Dataset.
     """
 
     def input_fn(params: Mapping):
@@ -65,8 +74,13 @@ def record_input_fn(
 
 
 def shuffle_for_training(dataset: tf.data.Dataset, is_training: bool) -> tf.data.Dataset:
-    """In training repeated and then shuffled through a buffer, so that passes over the set blend
-    at their borders.
+    """Returns a dataset that in training is repeated and then shuffled through a buffer, so that
+    passes over the set blend at their borders.
+
+    Args:
+        dataset: single examples, in the order of the set.
+        is_training: whether the dataset is shuffled and repeated. Otherwise it is returned as it
+            is.
     """
     return dataset.repeat().shuffle(_BUFFER_SIZE) if is_training else dataset
 
@@ -85,6 +99,15 @@ def file_based_input_fn_builder(
 
     Its Dataset has `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length], `label_ids`
     and `is_real_example`, int32[B] (`label_ids` is [B, num_targets] if there are several).
+
+    Args:
+        input_file: the path of the file.
+        seq_length: the number of tokens of an example, which is that of the file.
+        is_training: whether the examples are shuffled and repeated without end.
+        drop_remainder: whether a last batch of fewer examples is left out.
+        num_targets: the number of values of `label_ids`, which is the number of labels in
+            multi-label classification.
+        target_dtype: the type of `label_ids`: "float32" in regression, otherwise "int32".
     """
     features = classifier_features(seq_length, num_targets, target_dtype)
     return record_input_fn(input_file, features, is_training, drop_remainder)
@@ -97,6 +120,12 @@ def input_fn_builder(
 
     Its Dataset has `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length], and
     `label_ids`, int32[B] (float32 in regression).
+
+    Args:
+        features: the features of all examples.
+        seq_length: the number of tokens of an example, with which the features were made.
+        is_training: whether the examples are shuffled and repeated without end.
+        drop_remainder: whether a last batch of fewer examples is left out.
     """
     columns: dict[str, np.ndarray] = {}
     for name in ENCODER_INPUTS:
@@ -145,6 +174,16 @@ def convert_single_example(
 ) -> InputFeatures:
     """Tokenizes an example and cuts or pads it to `max_seq_length`; the first five examples are
     logged.
+
+    Args:
+        ex_index: the index of the example in its set.
+        example: the example. One that only fills a batch has zeros as its features.
+        label_list: the labels by id; None in regression.
+        max_seq_length: the number of tokens of the result, special tokens and padding included.
+        tokenizer: the tokenizer of the model.
+
+    Raises:
+        InputError: the label is not in the list, or is not a score in regression.
     """
     if isinstance(example, PaddingInputExample):
         return InputFeatures(
@@ -170,6 +209,17 @@ def convert_examples_to_features(
     max_seq_length: int,
     tokenizer: FullTokenizer,
 ) -> list[InputFeatures]:
+    """Returns the features of each example, in order, as `convert_single_example` makes them.
+
+    Args:
+        examples: the examples.
+        label_list: the labels by id; None in regression.
+        max_seq_length: the number of tokens of each result, special tokens and padding included.
+        tokenizer: the tokenizer of the model.
+
+    Raises:
+        InputError: a label is not in the list, or is not a score in regression.
+    """
     features = []
     for index, example in enumerate(examples):
         log_progress(index, len(examples))
@@ -186,7 +236,18 @@ def file_based_convert_examples_to_features(
     tokenizer: FullTokenizer,
     output_file: str,
 ) -> None:
-    """Writes the features of each example, padded to `max_seq_length`, as a TFRecord file."""
+    """Writes the features of each example, padded to `max_seq_length`, as a TFRecord file.
+
+    Args:
+        examples: the examples.
+        label_list: the labels by id; None in regression.
+        max_seq_length: the number of tokens of each record, special tokens and padding included.
+        tokenizer: the tokenizer of the model.
+        output_file: the path of the TFRecord file.
+
+    Raises:
+        InputError: a label is not in the list, or is not a score in regression.
+    """
     encoded = encode_examples(examples, label_list, max_seq_length, tokenizer)
     log_first_examples(examples, encoded, max_seq_length, tokenizer)
     write_encoded_set(

@@ -76,12 +76,22 @@ class MaskedLmInstance(NamedTuple):
 
 
 def create_int_feature(values: Iterable[int]) -> tf.train.Feature:
+    """Returns a feature of a tf.Example with integers, which are int64 in a file.
+
+    Args:
+        values: the integers.
+    """
     import tensorflow as tf
 
     return tf.train.Feature(int64_list=tf.train.Int64List(value=list(values)))
 
 
 def create_float_feature(values: Iterable[float]) -> tf.train.Feature:
+    """Returns a feature of a tf.Example with numbers, which are float32 in a file.
+
+    Args:
+        values: the numbers.
+    """
     import tensorflow as tf
 
     return tf.train.Feature(float_list=tf.train.FloatList(value=list(values)))
@@ -98,7 +108,24 @@ def create_training_instances(  # noqa: PLR0913 - the original's arguments
     rng: random.Random,
     do_whole_word_mask: bool = False,
 ) -> list[TrainingInstance]:
-    """Makes the instances of raw text files, in the order of the records."""
+    """Makes the instances of raw text files, in the order of the records.
+
+    Args:
+        input_files: the paths of the text files, with a sentence in each line and an empty line
+            between documents.
+        tokenizer: the tokenizer of the model.
+        max_seq_length: the maximum number of tokens of an instance, special tokens included.
+        dupe_factor: the number of passes over the documents, each with other masks.
+        short_seq_prob: the probability that the pairs of a document are shorter, from 0 to 1.
+        masked_lm_prob: the share of the tokens that are predicted, from 0 to 1.
+        max_predictions_per_seq: the maximum number of predictions in an instance.
+        rng: the source of all draws.
+        do_whole_word_mask: whether all WordPieces of a word are predicted together.
+
+    Raises:
+        InputError: the files have no text or cannot be read, or `max_seq_length` is too small for a
+            pair.
+    """
     config = PairConfig(
         max_seq_length=max_seq_length, short_seq_prob=short_seq_prob, dupe_factor=dupe_factor
     )
@@ -129,6 +156,20 @@ def create_instances_from_document(  # noqa: PLR0913 - the original's arguments
     """Makes the instances of one pass over the document `all_documents[document_index]`.
 
     A document is a list of segments, and a segment is a list of tokens.
+
+    Args:
+        all_documents: all documents, from which random second segments come.
+        document_index: the index of the document.
+        max_seq_length: the maximum number of tokens of an instance, special tokens included.
+        short_seq_prob: the probability that the pairs of the document are shorter, from 0 to 1.
+        masked_lm_prob: the share of the tokens that are predicted, from 0 to 1.
+        max_predictions_per_seq: the maximum number of predictions in an instance.
+        vocab_words: the tokens of the vocabulary, from which random replacements are drawn.
+        rng: the source of all draws.
+        do_whole_word_mask: whether all WordPieces of a word are predicted together.
+
+    Raises:
+        InputError: `max_seq_length` is too small for a pair.
     """
 
     def segment_bounds(document: int) -> list[int]:
@@ -168,6 +209,14 @@ def create_masked_lm_predictions(
 ) -> tuple[list[str], list[int], list[str]]:
     """Masks a sequence.
 
+    Args:
+        tokens: the sequence. [CLS] and [SEP] are never masked.
+        masked_lm_prob: the share of all tokens that are predicted, from 0 to 1.
+        max_predictions_per_seq: the maximum number of predictions.
+        vocab_words: the tokens of the vocabulary, from which random replacements are drawn.
+        rng: the source of all draws.
+        do_whole_word_mask: whether all WordPieces of a word are predicted together.
+
     Returns:
         The tokens after masking, the predicted positions in increasing order, and the tokens at
         these positions before masking.
@@ -190,6 +239,12 @@ def truncate_seq_pair(
 
     The longer list, or `tokens_b` on a tie, loses one token at a time, from its front or its end at
     random.
+
+    Args:
+        tokens_a: the first list, which is changed.
+        tokens_b: the second list, which is changed.
+        max_num_tokens: the maximum number of tokens of both lists together, without special tokens.
+        rng: the source of the draws, one for each token that is removed.
     """
     a_begin, a_end, b_begin, b_end = truncated(
         0, len(tokens_a), 0, len(tokens_b), max_num_tokens, rng.random
@@ -205,7 +260,19 @@ def write_instance_to_example_files(
     max_predictions_per_seq: int,
     output_files: Sequence[str],
 ) -> None:
-    """Writes instances as TFRecords into n files, instance k into file k mod n."""
+    """Writes instances as TFRecords into n files, instance k into file k mod n.
+
+    Args:
+        instances: the instances, in the order of the records.
+        tokenizer: the tokenizer of the model, which maps tokens to ids.
+        max_seq_length: the number of tokens of a record, padding included.
+        max_predictions_per_seq: the number of predictions of a record, padding included.
+        output_files: the paths of the n files; one whose name ends in .gz is compressed.
+
+    Raises:
+        InputError: an instance does not fit into a record, or there is no file, or one is named
+            twice.
+    """
     log_files("Writing to output files", output_files)
     with open_example_files(output_files) as example_files:
         batches = _feature_batches(instances, tokenizer, max_seq_length, max_predictions_per_seq)

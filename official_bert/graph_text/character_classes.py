@@ -65,6 +65,10 @@ def character_tables(do_lower_case: bool, strip_accents: bool | None = None) -> 
     """Returns the tables of BasicTokenizer(do_lower_case, strip_accents).
 
     The first call with a pair of arguments takes a second.
+
+    Args:
+        do_lower_case: whether the text is lower-cased.
+        strip_accents: whether combining marks are removed; None means the value of do_lower_case.
     """
     basic_tokenizer = BasicTokenizer(do_lower_case, strip_accents)
     classes = np.ones(_NUM_CODES, np.int32)

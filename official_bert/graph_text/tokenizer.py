@@ -210,6 +210,12 @@ class TextTokenizer(tf.Module):
     def encode_with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Encodes texts like `encode`, except that `[MASK]` in a text becomes the mask token.
 
+        Args:
+            texts: string[texts].
+
+        Returns:
+            The ids, int32[texts, (pieces)].
+
         Raises:
             InputError: the vocabulary lacks [MASK].
         """
@@ -532,7 +538,11 @@ def _find_words(characters: _Characters) -> _Words:
 
 
 def readable(texts: tf.Tensor) -> tf.Tensor:
-    """Returns texts without the bytes that are not UTF-8."""
+    """Returns texts without the bytes that are not UTF-8.
+
+    Args:
+        texts: string of any shape.
+    """
     return tf.strings.unicode_transcode(
         texts,
         input_encoding="UTF-8",
@@ -592,7 +602,13 @@ def _gather_fields(fields: _Fields, indices: tf.Tensor) -> _Fields:
 def split_by_text(characters: _Characters, values: tf.Tensor, firsts: tf.Tensor) -> tf.RaggedTensor:
     """Splits values, which are in the order of the texts, into one row for each text.
 
-    `firsts` are the indices of the values' characters among those of all texts.
+    Args:
+        characters: the characters of all texts.
+        values: the values, [values, ...].
+        firsts: int32[values], the indices of the values' characters among those of all texts.
+
+    Returns:
+        [texts, (values), ...].
     """
     texts = tf.gather(characters.codes.value_rowids(), firsts)
     return tf.RaggedTensor.from_value_rowids(

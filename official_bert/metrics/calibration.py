@@ -42,6 +42,11 @@ def losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Returns the cross-entropy of each example, float[n].
 
     If an example may have several labels, it is the mean of the labels' cross-entropies.
+
+    Args:
+        logits: float[n, labels].
+        targets: the ids of the labels, int[n]; if an example may have several labels, 1 for each of
+            its labels and 0 for the others, [n, labels].
     """
     if targets.ndim == 2:
         label_losses = np.logaddexp(0, logits) - logits * targets
@@ -62,6 +67,10 @@ def best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
 
     It is in the range from LOWEST to HIGHEST. See Guo et al. (2017), On calibration of modern
     neural networks. The loss is convex in 1 / temperature.
+
+    Args:
+        logits: float[n, labels].
+        targets: the targets, as in `losses`.
     """
     logits = logits.astype(np.float64)
     is_multi_label = targets.ndim == 2
@@ -118,6 +127,11 @@ def reliability(
 
     A prediction is the most probable label of an example. If an example may have several labels,
     each of its labels is a prediction.
+
+    Args:
+        logits: float[n, labels].
+        targets: the targets, as in `losses`.
+        num_bins: the number of bins, which divide the probabilities from 0 to 1 evenly.
     """
     is_multi_label = targets.ndim == 2
     chances = probabilities(logits, is_multi_label)

@@ -14,14 +14,30 @@ Arrays = tuple[np.ndarray, np.ndarray]
 
 
 def accuracy(targets: np.ndarray, predictions: np.ndarray) -> Scores:
-    """Returns the share of correct predictions, as `accuracy`; both arguments are int[n]."""
+    """Returns the share of correct predictions, as `accuracy`.
+
+    Args:
+        targets: the true classes, int[n].
+        predictions: the predicted classes, int[n].
+
+    Raises:
+        ValueError: the arrays are empty, or their shapes are not the same [n].
+    """
     targets, predictions = _checked(targets, predictions, num_axes=1)
     is_correct = targets == predictions
     return {"accuracy": _mean(is_correct)}
 
 
 def f1(targets: np.ndarray, predictions: np.ndarray) -> Scores:
-    """Returns the F1 of class 1 against all others, as `f1`: GLUE's metric for MRPC and QQP."""
+    """Returns the F1 of class 1 against all others, as `f1`: GLUE's metric for MRPC and QQP.
+
+    Args:
+        targets: the true classes, int[n].
+        predictions: the predicted classes, int[n].
+
+    Raises:
+        ValueError: the arrays are empty, or their shapes are not the same [n].
+    """
     targets, predictions = _checked(targets, predictions, num_axes=1)
     expected = targets == 1
     predicted = predictions == 1
@@ -40,6 +56,13 @@ def matthews(targets: np.ndarray, predictions: np.ndarray) -> Scores:
     (Gorodkin, 2004):
 
         (n h - sum t_k p_k) / sqrt((n^2 - sum t_k^2) (n^2 - sum p_k^2))
+
+    Args:
+        targets: the true classes, int[n], from 0.
+        predictions: the predicted classes, int[n], from 0.
+
+    Raises:
+        ValueError: the arrays are empty, or their shapes are not the same [n].
     """
     targets, predictions = _checked(targets, predictions, num_axes=1)
     last_class = max(targets.max(), predictions.max())
@@ -197,15 +220,30 @@ def precision_recall_f1(
 
 
 def pearson(targets: np.ndarray, predictions: np.ndarray) -> Scores:
-    """Returns the Pearson correlation, as `pearson`; both arguments are float[n]."""
+    """Returns the Pearson correlation, as `pearson`.
+
+    Args:
+        targets: the true scores, float[n].
+        predictions: the predicted scores, float[n].
+
+    Raises:
+        ValueError: the arrays are empty, or their shapes are not the same [n].
+    """
     targets, predictions = _checked_scores(targets, predictions)
     return {"pearson": _correlation(targets, predictions)}
 
 
 def spearman(targets: np.ndarray, predictions: np.ndarray) -> Scores:
-    """Returns the Spearman rank correlation, as `spearman`; both arguments are float[n].
+    """Returns the Spearman rank correlation, as `spearman`.
 
     Each of several equal values has the mean of their ranks.
+
+    Args:
+        targets: the true scores, float[n].
+        predictions: the predicted scores, float[n].
+
+    Raises:
+        ValueError: the arrays are empty, or their shapes are not the same [n].
     """
     targets, predictions = _checked_scores(targets, predictions)
     is_nan = np.isnan(targets) | np.isnan(predictions)

@@ -32,6 +32,9 @@ def find_entities(tags: Sequence[str]) -> Iterator[Entity]:
     before it if the last tag of that entity is B or I and the types are equal. Any other tag except
     O begins a new entity.
 
+    Args:
+        tags: the tags of the sequence's tokens, such as B-PER, I-PER or O.
+
     Raises:
         ValueError: a tag is neither O nor one of B, I, E and S with or without a type.
     """

@@ -46,6 +46,10 @@ def evaluate_v1(
     A question without a prediction counts as wrong. For a question without true answers, on which
     the script fails, "" is the true answer.
 
+    Args:
+        questions: the questions with their true answers.
+        predictions: id of a question -> the predicted answer.
+
     Raises:
         ValueError: there are no questions.
     """
@@ -168,7 +172,11 @@ def best_null_odds_threshold(
 
 
 def normalized_words(text: str) -> list[str]:
-    """Returns the words of a text in lower case, without ASCII punctuation and without articles."""
+    """Returns the words of a text in lower case, without ASCII punctuation and without articles.
+
+    Args:
+        text: the text, such as an answer.
+    """
     without_punctuation = text.lower().translate(_PUNCTUATION_TABLE)
     return _ARTICLES.sub(" ", without_punctuation).split()
 

@@ -112,6 +112,12 @@ class Attention(keras.layers.Layer):
         self.head_size = config.hidden_size // config.num_attention_heads
 
     def build(self, input_shape: Any) -> None:
+        """Makes the projections and the end of the sub-layer, with their weights.
+
+        Args:
+            input_shape: the shape of the vectors, [..., hidden].
+        """
+
         def projection(name: str) -> Dense:
             return self.dense_class(input_shape[-1], self.config, name=name)
 

@@ -156,6 +156,11 @@ class Embeddings(keras.layers.Layer):
         self.table_dtype = keras.config.dtype_policy().variable_dtype
 
     def build(self, input_shape: Any = None) -> None:
+        """Makes the three tables and the layer norm.
+
+        Args:
+            input_shape: not read, because the configuration has the sizes; Keras may pass it.
+        """
         config = self.config
         self.word_embeddings = self._add_table("word_embeddings", config.vocab_size)
         self.token_type_embeddings = self._add_table(
@@ -264,6 +269,11 @@ class BertModel(ConfiguredModel):
         self.build()
 
     def build(self, input_shape: Any = None) -> None:
+        """Makes the embeddings, the encoder and the pooler, with their weights.
+
+        Args:
+            input_shape: not read, because the configuration has the sizes; Keras may pass it.
+        """
         self.embeddings = Embeddings(self.config, self.use_one_hot_embeddings)
         self.embeddings.build()
         self.encoder = Encoder(self.config, self.recompute_layers)
@@ -336,7 +346,20 @@ class BertModel(ConfiguredModel):
         first_token_only: bool = False,
         output_attentions: bool = False,
     ) -> BertOutput | BertOutputWithAttentions:
-        """Computes the outputs of a batch. The arguments are those of `__call__`, checked."""
+        """Computes the outputs of a batch. The arguments are those of `__call__`, checked.
+
+        Args:
+            input_ids: int32[B, S].
+            input_mask: int32[B, S]; None means all ones.
+            segment_ids: int32[B, S]; None means all zeros.
+            training: whether dropout is applied; None means no dropout.
+            dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
+            first_token_only: whether the last layer is computed only for the token that is pooled.
+            output_attentions: whether the output has the attention probabilities of all layers.
+
+        Returns:
+            BertOutput or, with `output_attentions`, BertOutputWithAttentions.
+        """
         if input_mask is None:
             input_mask = ops.ones_like(input_ids)
         if segment_ids is None:

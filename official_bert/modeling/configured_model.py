@@ -143,7 +143,12 @@ class ConfiguredModel(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
-        """Makes the model that `get_config` described, with new weights."""
+        """Makes the model that `get_config` described, with new weights.
+
+        Args:
+            config: the result of `get_config`.
+            custom_objects: not read; Keras may pass it.
+        """
         arguments = dict(config)
         frozen = arguments.pop("frozen_layers", ())
         policy = arguments.pop("dtype", None)

@@ -45,6 +45,13 @@ class ResidualOutput(layers.ResidualOutput):
         residual: tf.Tensor,
         dropout_seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
+        """Returns float[..., hidden], as the class of `layers` does.
+
+        Args:
+            x: the output of the part before, float[..., in].
+            residual: the input of the sub-layer, float[..., hidden].
+            dropout_seed: int32[2]; None for no dropout.
+        """
         if not _is_compiled(self.dense, x, dropout_seed):
             return super().call(x, residual, dropout_seed)
         rate = self.config.hidden_dropout_prob

@@ -35,6 +35,11 @@ class EncoderLayer(keras.layers.Layer):
         self.dropout_index = 1 + _DROPOUTS_PER_LAYER * index  # the embeddings have index 0
 
     def build(self, input_shape: Any) -> None:
+        """Makes both sub-layers with their weights.
+
+        Args:
+            input_shape: the shape of the vectors, [..., hidden].
+        """
         config = self.config
         classes = choose_layer_classes(self.compute_dtype)
         self.attention = classes.attention(config, self.dropout_index)
@@ -56,6 +61,13 @@ class EncoderLayer(keras.layers.Layer):
         from_length: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Computes the output of the layer; the arguments are those of `Attention.call`.
+
+        Args:
+            from_x: the vectors that attend, float[B*F, hidden].
+            x: the vectors that they attend to, float[B*T, hidden].
+            bias: float[B, 1, 1 or F, T], which is added to the attention scores.
+            dropout_seed: int32[2]; None for no dropout.
+            from_length: F; None if it is T.
 
         Returns:
             The output, float[B*F, hidden], and the attention probabilities, float[B, N, F, T].
@@ -83,6 +95,11 @@ class Encoder(keras.layers.Layer):
         self.recompute_layers = recompute_layers
 
     def build(self, input_shape: Any = None) -> None:
+        """Makes the layers with their weights.
+
+        Args:
+            input_shape: not read, because the configuration has the sizes; Keras may pass it.
+        """
         self.stack = [
             EncoderLayer(self.config, index) for index in range(self.config.num_hidden_layers)
         ]

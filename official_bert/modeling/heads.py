@@ -49,6 +49,11 @@ class BiLstm(keras.layers.Layer):
         self.num_layers, self.size = num_layers, size
 
     def build(self, input_shape: Any) -> None:
+        """Makes the LSTMs with their weights.
+
+        Args:
+            input_shape: the shape of the input; only its last axis, the width, is read.
+        """
         self.stack = [self._layer(number) for number in range(self.num_layers)]
         for layer in self.stack:
             layer.build((None, None, input_shape[-1]))
@@ -168,7 +173,14 @@ class HeadedModel(ConfiguredModel):
         )
 
     def checked(self, features: dict) -> dict:
-        """Returns the features, checked as far as their values are known."""
+        """Returns the features, checked as far as their values are known.
+
+        Args:
+            features: the features by name, with `input_ids`.
+
+        Raises:
+            InputError: the features do not fit each other or the model.
+        """
         return checked_features(self.config, features)
 
 
@@ -242,13 +254,22 @@ class Transform(keras.layers.Layer):
         self.config = config
 
     def build(self, input_shape: Any) -> None:
+        """Makes the dense layer and the layer norm, with their weights.
+
+        Args:
+            input_shape: the shape of the vectors, [..., hidden].
+        """
         self.dense = Dense(self.config.hidden_size, self.config, self.config.hidden_act)
         self.dense.build(input_shape)
         self.norm = layer_norm()
         self.norm.build(input_shape)
 
     def call(self, x: Tensor) -> Tensor:
-        """Returns float32[..., hidden] for `x`, float[..., hidden]."""
+        """Returns float32[..., hidden].
+
+        Args:
+            x: float[..., hidden].
+        """
         return self.norm(self.dense(x))
 
 
@@ -263,6 +284,11 @@ class MaskedLmHead(keras.layers.Layer):
         self.config = config
 
     def build(self, input_shape: Any = None) -> None:
+        """Makes the transformation and the bias of the words.
+
+        Args:
+            input_shape: not read, because the configuration has the sizes; Keras may pass it.
+        """
         self.transform = Transform(self.config)
         self.transform.build((None, self.config.hidden_size))
         self.output_bias = float32_weight(self, "output_bias", (self.config.vocab_size,))
@@ -309,10 +335,19 @@ class LinearHead(keras.layers.Layer):
         self.num_outputs, self.initializer_range = num_outputs, initializer_range
 
     def build(self, input_shape: Any) -> None:
+        """Makes the weights of the logits.
+
+        Args:
+            input_shape: the shape of the input; only its last axis, the width, is read.
+        """
         add_output_weights(self, self.num_outputs, input_shape[-1], self.initializer_range)
 
     def call(self, x: Tensor) -> Tensor:
-        """Returns logits, float32[..., K], for float[..., hidden]."""
+        """Returns logits, float32[..., K].
+
+        Args:
+            x: float[..., hidden].
+        """
         return linear_logits(self, x)
 
 

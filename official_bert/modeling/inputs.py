@@ -34,7 +34,11 @@ class InputNames(NamedTuple):
 
 
 def extension_names(model_class: type) -> InputNames:
-    """Returns what extensions add to the calls of a class of models."""
+    """Returns what extensions add to the calls of a class of models.
+
+    Args:
+        model_class: the class, such as BertModel.
+    """
     synonyms = {}
     without_effect = {}
     for model_input_names in catalog.hooks("model_input_names"):

@@ -21,7 +21,11 @@ class LayerClasses(NamedTuple):
 
 
 def choose_layer_classes(compute_dtype: str) -> LayerClasses:
-    """Returns the classes for a type of the products, such as "bfloat16", and this machine."""
+    """Returns the classes of layers for a type of the products and this machine.
+
+    Args:
+        compute_dtype: the type of the products, such as "bfloat16".
+    """
     if compute_dtype == "bfloat16" and keras.backend.backend() == "tensorflow":
         from official_bert.modeling import cpu_bfloat16
 

@@ -313,6 +313,12 @@ class Scope(keras.layers.Layer):
             setattr(self, attribute, layer)
 
     def build(self, input_shape: Any = None) -> None:
+        """Makes the weights of all children.
+
+        Args:
+            input_shape: the shape of the input of every child; None suits children that do not read
+                it.
+        """
         for attribute in self.children:
             getattr(self, attribute).build(input_shape)
 
@@ -340,6 +346,11 @@ class ResidualOutput(keras.layers.Layer):
         self.dropout_index = dropout_index
 
     def build(self, input_shape: Any) -> None:
+        """Makes the dense layer and the layer norm, with their weights.
+
+        Args:
+            input_shape: the shape of the input of the dense layer, [..., in].
+        """
         self.dense = Dense(self.config.hidden_size, self.config)
         self.dense.build(input_shape)
         self.norm = layer_norm()

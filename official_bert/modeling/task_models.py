@@ -75,6 +75,11 @@ class BertPretrainer(HeadedModel):
     bilstm_class = BertModel  # a pre-training has none
 
     def build(self, input_shape: Any = None) -> None:
+        """Makes both heads with their weights.
+
+        Args:
+            input_shape: not read, because the configuration has the sizes; Keras may pass it.
+        """
         self.cls = Scope(
             "cls",
             predictions=MaskedLmHead(self.config),
@@ -125,11 +130,31 @@ class BertPretrainer(HeadedModel):
 
         Labels that are one tensor are those of the words, as of a masked LM. The arguments are
         those of Keras.
+
+        Args:
+            x: the features of the batch.
+            y: the labels: those of the words, or a structure like PretrainingOutput.
+            y_pred: the PretrainingOutput of the batch.
+            sample_weight: the weights of the labels, as Keras takes them; None for the same weight.
+            training: whether this is the loss of a training, as opposed to an evaluation.
+
+        Returns:
+            The loss of Keras.
         """
         return super().compute_loss(x, y, _labelled_output(y, y_pred), sample_weight, training)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Computes the metrics of `fit` for the output that `compute_loss` takes."""
+        """Computes the metrics of `fit` for the output that `compute_loss` takes.
+
+        Args:
+            x: the features of the batch.
+            y: the labels, as in `compute_loss`.
+            y_pred: the PretrainingOutput of the batch.
+            sample_weight: the weights of the labels, as in `compute_loss`.
+
+        Returns:
+            The metrics of Keras, by name.
+        """
         return super().compute_metrics(x, y, _labelled_output(y, y_pred), sample_weight)
 
 
@@ -191,6 +216,11 @@ class BertClassifier(HeadedModel):
         super().__init__(config, use_one_hot_embeddings, name, recompute_layers)
 
     def build(self, input_shape: Any = None) -> None:
+        """Makes the weights of the head.
+
+        Args:
+            input_shape: not read, because the configuration has the sizes; Keras may pass it.
+        """
         add_output_weights(self, self.num_outputs, self.config.hidden_size)
 
     def get_config(self) -> dict:
@@ -236,14 +266,25 @@ class BertChoice(HeadedModel):
     huggingface_class = MODEL_CLASSES["choice"]
 
     def build(self, input_shape: Any = None) -> None:
+        """Makes the weights of the head.
+
+        Args:
+            input_shape: not read, because the configuration has the sizes; Keras may pass it.
+        """
         add_output_weights(self, self.num_outputs, self.config.hidden_size)
 
     def call(
         self, features: dict, training: bool | None = None, dropout_seed: Tensor | None = None
     ) -> Tensor:
-        """Returns float32[B, N].
+        """Computes the score of each choice.
 
-        The arguments are those of BertClassifier, with features int32[B, N, S].
+        Args:
+            features: the features of BertClassifier, but int32[B, N, S].
+            training: whether dropout is applied; None follows the calling context.
+            dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
+
+        Returns:
+            float32[B, N].
         """
         shape = ops.shape(features["input_ids"])
         names = [name for name in ENCODER_INPUTS if name in features]
@@ -275,15 +316,26 @@ class BertSpans(HeadedModel):
     unused_weights = ("bert/pooler",)
 
     def build(self, input_shape: Any = None) -> None:
+        """Makes the weights of the head.
+
+        Args:
+            input_shape: not read, because the configuration has the sizes; Keras may pass it.
+        """
         self.cls = Scope("cls", squad=LinearHead(2, name="squad"))
         self.cls.build((None, self.config.hidden_size))
 
     def call(
         self, features: dict, training: bool | None = None, dropout_seed: Tensor | None = None
     ) -> SpanOutput:
-        """Returns SpanOutput, the logits of start and end, in which padding is not masked out.
+        """Computes the logits of start and end, in which padding is not masked out.
 
-        The arguments are those of BertClassifier.
+        Args:
+            features: the features of BertClassifier.
+            training: whether dropout is applied; None follows the calling context.
+            dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
+
+        Returns:
+            SpanOutput.
         """
         encoded = self.bert(features, training=training, dropout_seed=dropout_seed)
         logits = self.cls.squad(encoded.sequence_output)  # [B, S, 2]

@@ -121,6 +121,11 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
         self.excluded_from_decay = tuple(exclude_from_weight_decay)
 
     def build(self, variables: Any) -> None:
+        """Makes the slots, and decides which variables are decayed.
+
+        Args:
+            variables: the variables to update. Only the first call has an effect.
+        """
         if self.built:
             return
         super().build(variables)
@@ -132,6 +137,12 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
         self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """Updates the variables once.
+
+        Args:
+            grads: the gradients; those of embedding look-ups are made dense.
+            trainable_variables: the variables of the gradients; None for those of `build`.
+        """
         super().apply(dense_gradients(list(grads)), trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:

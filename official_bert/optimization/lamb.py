@@ -56,6 +56,14 @@ def lamb_updated(
     """Returns a decayed weight and its moments after an update of LAMB.
 
     The arguments are those of `adam.updated`.
+
+    Args:
+        weight: float of any shape.
+        moments: its moments before the update.
+        gradient: float of this shape.
+        rate: the learning rate, float[].
+        decay: the weight decay rate, float[].
+        constants: the constants of the optimizer.
     """
     direction, moments = adam_direction(moments, gradient, constants)
     direction += decay * weight

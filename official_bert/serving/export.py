@@ -262,7 +262,13 @@ def _copy_files(source: str, target: str):
 
 
 def warn_about_other_versions(task_name: str, options: ExportOptions, writer: ExportWriter) -> None:
-    """Warns that a server would switch to a version with other signatures or of another task."""
+    """Warns that a server would switch to a version with other signatures or of another task.
+
+    Args:
+        task_name: the task of the new version.
+        options: the flags of the export, with the folder of the versions.
+        writer: the object that chooses the files of the new version.
+    """
     numbers = list_versions(options.export_dir) if files.is_folder(options.export_dir) else []
     if not numbers:
         return

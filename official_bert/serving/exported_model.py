@@ -134,7 +134,11 @@ def _check_settings(settings: dict[str, Any], source: str):
 
 
 def list_versions(export_dir: str) -> list[int]:
-    """Returns the numbers of the versions in a folder, in ascending order."""
+    """Returns the numbers of the versions in a folder, in ascending order.
+
+    Args:
+        export_dir: the path of the folder.
+    """
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(export_dir))
     numbers = (int(name) for name in names if name.isascii() and name.isdigit())
     return sorted(number for number in numbers if number < _LARGEST_VERSION)
@@ -468,7 +472,11 @@ def _check_pieces(vocab_file: str):
 
 
 def is_export(model_dir: str) -> bool:
-    """Returns whether a path is a version of an export, or a folder of versions."""
+    """Returns whether a path is a version of an export, or a folder of versions.
+
+    Args:
+        model_dir: the path.
+    """
     if _is_version(model_dir):
         return True
     return files.is_folder(model_dir) and bool(list_versions(model_dir))

@@ -56,7 +56,11 @@ class RecordBatches:
         )
 
     def have_run(self, num_batches: int) -> None:
-        """Does nothing, because the iterator has its position."""
+        """Does nothing, because the iterator has its position.
+
+        Args:
+            num_batches: not read.
+        """
 
 
 class HostBatches:
@@ -112,7 +116,11 @@ class HostBatches:
         )
 
     def have_run(self, num_batches: int) -> None:
-        """Does nothing, because the iterators have their positions."""
+        """Does nothing, because the iterators have their positions.
+
+        Args:
+            num_batches: not read.
+        """
 
 
 class _OnHost(Trackable):
@@ -282,5 +290,9 @@ class ExampleBatches:
         return split_over_replicas(self._strategy, next(self._iterator), axis=0)
 
     def have_run(self, num_batches: int) -> None:
-        """Moves the position to the end of the batches that have run."""
+        """Moves the position to the end of the batches that have run.
+
+        Args:
+            num_batches: the number of these batches.
+        """
         self._position.assign_add(num_batches * self._batch_size)

@@ -196,7 +196,12 @@ class Calls:
         return not self.limit.secs_left
 
     def agree_on_max_steps(self, step_secs: float, is_interrupted: bool) -> int:
-        """Returns how many updates the next call of all workers may make; 0 if one of them ends."""
+        """Returns how many updates the next call of all workers may make; 0 if one of them ends.
+
+        Args:
+            step_secs: the mean time of a step of the last call in this process, in seconds.
+            is_interrupted: whether this process ends, because a signal has arrived.
+        """
         max_steps = self.stops.steps_per_loop
         if self.ends_by_time:
             max_steps = int(CALL_SECS / step_secs)

@@ -98,7 +98,15 @@ def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
 
 @functools.cache
 def cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
-    """Returns the strategy of the flags; a process makes it once, and sets up the devices then."""
+    """Returns the strategy of the flags; a process makes it once, and sets up the devices then.
+
+    Args:
+        options: the flags of the devices.
+
+    Raises:
+        InputError: the flags do not fit each other or the devices.
+        WorkerLost: another worker cannot be reached.
+    """
     name = strategy_name(options)
     if options.use_tpu and name != "tpu":
         logging.warning("--use_tpu has no effect, since --distribution_strategy=%s is given", name)
@@ -221,7 +229,16 @@ def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
 
 
 def make_multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
-    """Returns the strategy of several processes, when all of them have been started."""
+    """Returns the strategy of several processes, when all of them have been started.
+
+    Args:
+        options: the flags of the devices.
+
+    Raises:
+        InputError: --collective does not suit the devices, or TF_CONFIG does not describe the
+            workers.
+        WorkerLost: a worker cannot be reached.
+    """
     cluster = read_cluster()
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
     if options.collective == NCCL and not has_gpu:

@@ -25,7 +25,11 @@ class WeightPlan:
     rate_factor: Callable[[str], float] | None = None
 
     def combine(self, other: WeightPlan) -> WeightPlan:
-        """Returns a plan with the prefixes of both, and the product of their factors."""
+        """Returns a plan with the prefixes of both, and the product of their factors.
+
+        Args:
+            other: the plan to add.
+        """
         factors = [plan.rate_factor for plan in (self, other) if plan.rate_factor]
 
         def rate_factor(name: str) -> float:

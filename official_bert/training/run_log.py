@@ -150,6 +150,9 @@ def trainings(output_dir: str) -> list[dict]:
     """Returns the lines of the starts that had updates to make, in their order.
 
     Flags that an earlier version recorded have the names and the values of this one.
+
+    Args:
+        output_dir: the folder of the run's log.
     """
     lines = [line for line in read(output_dir, START) if line.get("num_updates")]
     for line in lines:

@@ -66,7 +66,14 @@ class WholeBatch:
         self.sum_names = objective.sum_names
 
     def totals(self, features: dict) -> dict:
-        """Returns the number of this replica's examples."""
+        """Returns the number of this replica's examples.
+
+        Args:
+            features: the features of this replica's examples.
+
+        Returns:
+            float32[] under the key `examples`.
+        """
         return {"examples": _num_examples(features)}
 
     def loss(self, features: dict, totals: dict, dropout_seed: tf.Tensor | None) -> tuple:
