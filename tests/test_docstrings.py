@@ -59,11 +59,16 @@ class Classes:
                     }
 
     def overrides(self, class_name: str, method: str) -> bool:
-        """Returns whether a base of the class in this package has the method."""
+        """Returns whether a base of the class has the method.
+
+        A base of the same name is a class of Keras or of another module, whose methods these
+        classes override.
+        """
         return any(
-            method in self._methods.get(base, ()) or self.overrides(base, method)
+            base == class_name
+            or method in self._methods.get(base, ())
+            or self.overrides(base, method)
             for base in self._bases.get(class_name, ())
-            if base != class_name
         )
 
 
@@ -105,6 +110,11 @@ def functions_without_args(sources: dict[str, str]) -> list[str]:
             "class A:\n    def f(self, x): pass\nclass B(A):\n    def f(self, x): pass",
             ["a.py: f"],
             id="only the contract of a method",
+        ),
+        pytest.param(
+            "class A(keras.A):\n    def f(self, x): pass",
+            [],
+            id="a class that extends its namesake",
         ),
     ],
 )
