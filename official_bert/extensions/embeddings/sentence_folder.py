@@ -338,19 +338,17 @@ def module_files(folder: str) -> list[str]:
     sentence-transformers makes vectors.
 
     Args:
-        folder: the folder of the model.
+        folder: the folder of the model, which `has_modules`.
 
     Returns:
-        The names in the folder of those that exist; none without a usable modules.json.
+        The names in the folder of those that exist.
 
     Raises:
-        InputError: modules.json cannot be read.
+        InputError: modules.json is damaged.
     """
-    entries = _read_module_entries(folder)
-    if not entries:
-        return []
-    folders = [entry["path"] for entry in entries if entry.get("path")]
-    names = [MODULES_NAME, CONFIG_NAME, ENCODER_CONFIG_NAME, *folders]
+    modules_path = os.path.join(folder, MODULES_NAME)
+    folders = [field(entry, "path", str, modules_path) for entry in _read_module_entries(folder)]
+    names = [MODULES_NAME, CONFIG_NAME, ENCODER_CONFIG_NAME, *filter(None, folders)]
     return [name for name in names if files.exists(os.path.join(folder, name))]
 
 

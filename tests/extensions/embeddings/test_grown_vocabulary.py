@@ -1,8 +1,11 @@
 """A model of embeddings that gets new words keeps the way from a text to its embedding."""
 
+import json
+
 import numpy as np
 import pytest
 
+from official_bert import InputError
 from official_bert.extensions.embeddings import sentence_folder
 from official_bert.extensions.embeddings.sentence_encoder import SentenceEncoder
 from official_bert.extensions.embeddings.sentence_folder import Dense, SentenceModules
@@ -40,3 +43,20 @@ def test_the_way_to_a_sentence_vector_stays(folder, form):
     after = SentenceEncoder(new).encode(texts)
     assert before.shape == (2, 4)
     np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        pytest.param(3, "modules.json: is not an object", id="a number"),
+        pytest.param({"path": 5}, '"path" is not a text', id="a path that is a number"),
+    ],
+)
+def test_a_damaged_entry_of_the_modules_is_refused(folder, entry, message):
+    (folder / "tokenizer.json").unlink()
+    growth.write_tf1(folder, random_weights(pretraining_shapes(CONFIG)))
+    encoder = {"path": "", "type": "sentence_transformers.models.Transformer"}
+    (folder / "modules.json").write_text(json.dumps([encoder, entry]))
+    with pytest.raises(InputError, match=message):
+        growth.grown(folder)
+    assert not (folder.parent / "new").exists()
