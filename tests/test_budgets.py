@@ -27,7 +27,7 @@ MAX_STATEMENTS = {
     "compat": 245,
     "data": 2862,
     "fine_tuning": 945,
-    "graph_text": 528,
+    "graph_text": 526,
     "io": 940,
     "metrics": 366,
     "modeling": 1038,

@@ -5,18 +5,15 @@ longest row. The functions use only core operations of TensorFlow.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from official_bert.graph_text.tokenizer import TextTokenizer
+from official_bert.graph_text.tokenizer import TextTokenizer, to_int32
 
 # The batch size of `run_in_batches`.
 _NUM_BATCH_WINDOWS = 32
-
-_int32 = functools.partial(tf.cast, dtype=tf.int32)
 
 
 class Windows(NamedTuple):
@@ -122,8 +119,8 @@ class TextReader:
             max_query_length: the largest number of WordPieces of a question; more are truncated.
         """
         questions = questions[:, :max_query_length]
-        num_pieces = _int32(documents.row_lengths())  # [batch]
-        question_lengths = _int32(questions.row_lengths())
+        num_pieces = to_int32(documents.row_lengths())  # [batch]
+        question_lengths = to_int32(questions.row_lengths())
         room = self.max_seq_length - 3 - question_lengths
         texts, starts, ends = _cut_spans(num_pieces, room, doc_stride, min_spans=0)
         pieces = tf.ragged.range(starts, ends)  # [windows, (pieces)]
@@ -163,7 +160,7 @@ class TextReader:
             The encoder features of all windows, and the index of each window's text in the batch,
             int32[windows].
         """
-        num_pieces = _int32(ids.row_lengths())
+        num_pieces = to_int32(ids.row_lengths())
         window_length = max(1, self.max_seq_length - 2)
         room = tf.fill(tf.shape(num_pieces), window_length)
         texts, starts, ends = _cut_spans(num_pieces, room, doc_stride, min_spans=1)
@@ -188,7 +185,7 @@ class TextReader:
         is_first |= positions.values == 0
         word_starts = tf.boolean_mask(positions.values, is_first)
         # A word that is longer than a window loses its last WordPieces.
-        word_numbers = tf.cumsum(_int32(is_first)) - 1
+        word_numbers = tf.cumsum(to_int32(is_first)) - 1
         word_offsets = positions.values - tf.gather(word_starts, word_numbers)
         fits = word_offsets < room
         is_first = tf.boolean_mask(is_first, fits)
@@ -199,7 +196,7 @@ class TextReader:
         # The first and last WordPieces of the words, [batch, (words)].
         starts = _select_values(positions, is_first)
         lasts = _select_values(positions, is_last[1:])
-        num_words = _int32(starts.row_lengths())  # [batch]
+        num_words = to_int32(starts.row_lengths())  # [batch]
         starts = starts.to_tensor()  # [batch, words]
         ends = 1 + lasts.to_tensor(tf.int32.max - 1)
         # If a window begins with word w, the next window begins with the first word that does not
@@ -211,7 +208,7 @@ class TextReader:
         last_words = tf.gather_nd(following, rows) - 1
         last_rows = tf.stack([texts, last_words], axis=1)
         end = tf.gather_nd(ends, last_rows)
-        text_lengths = _int32(pieces.row_lengths())
+        text_lengths = to_int32(pieces.row_lengths())
         # Fill the window with the text around its words, if possible equally on both sides.
         num_after = tf.gather(text_lengths, texts) - end
         spare = room - (end - first)
@@ -259,7 +256,7 @@ def _cut_spans(
     num_more = tf.maximum(num_more, 0)
     num_spans = tf.where(num_pieces > 0, 1 + num_more, min_spans)
     numbers = tf.ragged.range(num_spans)  # [batch, (spans)]
-    texts = _int32(numbers.value_rowids())
+    texts = to_int32(numbers.value_rowids())
     starts = numbers.values * tf.gather(stride, texts)
     latest_ends = starts + tf.gather(room, texts)
     text_ends = tf.gather(num_pieces, texts)
@@ -329,7 +326,7 @@ def _has_most_context(
     Returns:
         bool[pieces of all windows].
     """
-    window = _int32(pieces.value_rowids())
+    window = to_int32(pieces.value_rowids())
     starts = tf.gather(starts, window)
     ends = tf.gather(ends, window)
     left_context = pieces.values - starts
@@ -372,7 +369,7 @@ def _follow_chains(following: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         body=visit,
         loop_vars=(tf.zeros_like(lengths), tf.zeros_like(following, tf.bool)),
     )
-    return _int32(tf.where(is_visited))
+    return to_int32(tf.where(is_visited))
 
 
 def _build_windows(
@@ -460,7 +457,7 @@ def _select_values(rows: tf.RaggedTensor, is_selected: tf.Tensor) -> tf.RaggedTe
 def _range_rows(rows: tf.RaggedTensor) -> tf.RaggedTensor:
     """Returns the index of each value in its row."""
     indices = tf.ragged.range(rows.row_lengths())
-    return _int32(indices)
+    return to_int32(indices)
 
 
 def _gather_windows(

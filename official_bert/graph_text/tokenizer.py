@@ -35,7 +35,7 @@ _SIGMA, _FINAL_SIGMA = map(ord, "Σς")
 # The characters that separate the words of a document, as in tasks/squad/examples.py.
 _WHITE_SPACE = " \t\r\n\u202f"
 _Fields = TypeVar("_Fields")
-_int32 = functools.partial(tf.cast, dtype=tf.int32)
+to_int32 = functools.partial(tf.cast, dtype=tf.int32)
 
 
 class _Characters(NamedTuple):
@@ -256,7 +256,7 @@ class TextTokenizer(tf.Module):
         word_offsets = tf.gather(characters.offsets, words.firsts)
         word_starts = split_by_text(characters, word_offsets, words.firsts)
         rows = split_by_text(characters, pieces.words, pieces.firsts)
-        first_words = _int32(word_starts.row_starts())  # the first word of each text
+        first_words = to_int32(word_starts.row_starts())  # the first word of each text
         words_before = tf.gather(first_words, rows.value_rowids())
         return Pieces(
             ids=rows.with_values(pieces.ids),
@@ -316,7 +316,7 @@ class TextTokenizer(tf.Module):
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
         classes, _ = self._look_up(codes.values)
         columns = tf.ragged.range(codes.row_lengths())
-        offsets = _int32(columns.values)
+        offsets = to_int32(columns.values)
         is_alone = _has(classes, ALONE)
         is_blank = _has(classes, BLANK)
         # A part begins at a lone character, after it, and where blanks begin or end.
@@ -352,13 +352,13 @@ class TextTokenizer(tf.Module):
         parts = tf.gather(characters.parts, source)
         if self._strip_accents:
             new_codes = self._sort_accents(new_codes, source, characters)
-        num_parts = tf.reduce_sum(_int32(characters.part_starts))
+        num_parts = tf.reduce_sum(to_int32(characters.part_starts))
         part_codes = tf.RaggedTensor.from_value_rowids(
             values=new_codes,
             value_rowids=tf.cast(parts, tf.int64),
             nrows=tf.cast(num_parts, tf.int64),
         )
-        lengths = _int32(part_codes.row_lengths())
+        lengths = to_int32(part_codes.row_lengths())
         firsts = _true_indices(characters.part_starts)
         ends = _next(firsts, last=tf.size(codes))
         spans = ends - firsts
@@ -432,7 +432,7 @@ class TextTokenizer(tf.Module):
 
         A token that WordPieces do not cover, or a very long one, becomes [UNK].
         """
-        ids = _int32(self._vocabulary.lookup(tokens.strings))
+        ids = to_int32(self._vocabulary.lookup(tokens.strings))
         is_too_long = tokens.lengths > self._max_word_chars
         ids = tf.where(is_too_long, self._unknown_id, ids)
         words = _true_indices(ids < 0)  # the tokens that are cut
@@ -476,7 +476,7 @@ class TextTokenizer(tf.Module):
             longest = tf.reduce_max(piece_lengths, axis=1)
             has_piece = longest > 0
             column = tf.maximum(longest - 1, 0)
-            longest_ids = _int32(tf.gather(ids, column, batch_dims=1))
+            longest_ids = to_int32(tf.gather(ids, column, batch_dims=1))
             new_pieces = _WordPieces(
                 ids=tf.where(has_piece, longest_ids, -1),
                 tokens=words,
@@ -565,12 +565,12 @@ def _indices(values: tf.Tensor) -> tf.Tensor:
 def _true_indices(is_chosen: tf.Tensor) -> tf.Tensor:
     """Returns the indices of the true values of a vector: int32[true values]."""
     indices = tf.where(is_chosen)[:, 0]
-    return _int32(indices)
+    return to_int32(indices)
 
 
 def _count_up_to_each(is_chosen: tf.Tensor) -> tf.Tensor:
     """Returns the number of true values up to each value of a vector, including it."""
-    return tf.cumsum(_int32(is_chosen))
+    return tf.cumsum(to_int32(is_chosen))
 
 
 def _previous(values: tf.Tensor, first: bool) -> tf.Tensor:
