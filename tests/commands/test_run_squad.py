@@ -26,12 +26,12 @@ def read_json(folder, name):
     return json.loads((folder / f"{name}.json").read_text())
 
 
-def assert_numbers_close(found: dict, expected: dict):
+def assert_numbers_close(actual: dict, expected: dict):
     """Checks names, their order and the numbers; the text of an answer is compared before."""
-    assert list(found) == list(expected)
+    assert list(actual) == list(expected)
     names = [name for name in expected if name != "text"]
     np.testing.assert_allclose(
-        [found[name] for name in names],
+        [actual[name] for name in names],
         [expected[name] for name in names],
         rtol=2e-5,
         atol=2e-5,
@@ -48,9 +48,9 @@ def test_the_originals_files_are_reproduced(version, run, tmp_path):
         return json.loads(recorded(f"{name}.json").read_text())
 
     wanted = expected("predictions")
-    found = read_json(tmp_path, "predictions")
-    assert list(found) == list(wanted)
-    differing = [key for key, text in wanted.items() if found[key] != text]
+    actual = read_json(tmp_path, "predictions")
+    assert list(actual) == list(wanted)
+    differing = [key for key, text in wanted.items() if actual[key] != text]
     assert len(differing) <= len(wanted) // 100
 
     all_entries = read_json(tmp_path, "nbest_predictions")
@@ -164,12 +164,12 @@ def test_an_export_that_reads_text_has_the_tuned_threshold(trained):
             [" ".join(example.doc_tokens).encode() for example in examples], object
         ),
     }
-    found = answers(folder / "exports" / "1", "serving_text", texts)
+    exported = answers(folder / "exports" / "1", "serving_text", texts)
     predictions = read_json(folder / "trained", "predictions")
     odds = read_json(folder / "trained", "null_odds")
-    np.testing.assert_allclose(found["null_odds"], list(odds.values()), atol=1e-5)
+    np.testing.assert_allclose(exported["null_odds"], list(odds.values()), atol=1e-5)
     np.testing.assert_array_equal(
-        found["answer"] == b"", [not text for text in predictions.values()]
+        exported["answer"] == b"", [not text for text in predictions.values()]
     )
 
 

@@ -84,8 +84,8 @@ def test_version_2_by_hand(prediction, answers, exact, f1):
         "f1": pytest.approx(100.0 * f1),
         "total": 1,
     }
-    of_the_kind = {prefix + name: score for name, score in overall.items()}
-    assert scores == overall | of_the_kind
+    prefixed = {prefix + name: score for name, score in overall.items()}
+    assert scores == overall | prefixed
 
 
 QUESTIONS = [

@@ -40,19 +40,19 @@ class SquaringStep:
         return {"loss": tf.reduce_sum(features["x"] ** 2)}
 
 
-def given_batches():
+def fixed_batches():
     """Yields the batches, each without padding."""
     for values, length in zip(VALUES, LENGTHS, strict=True):
         yield {"x": values[:, :length]}
 
 
-class Given:
-    """A source of given batches of their own lengths."""
+class BatchSource:
+    """A source of batches of different lengths."""
 
     def __init__(self, strategy):
         self._strategy = strategy
         dataset = tf.data.Dataset.from_generator(
-            given_batches,
+            fixed_batches,
             output_signature={"x": tf.TensorSpec([4, None])},
         )
         self._iterator = iter(dataset)
@@ -71,8 +71,8 @@ def sums_and_shapes(strategy):
     """
     step = SquaringStep()
     run = compiled_steps(strategy, step)
-    given = Given(strategy)
-    sums = [run(given, num_steps)["loss"] for num_steps in (2, 3)]
+    source = BatchSource(strategy)
+    sums = [run(source, num_steps)["loss"] for num_steps in (2, 3)]
     shapes = list(step.seen_shapes)
 
     def sum_of_stack(values):
@@ -97,17 +97,17 @@ def test_batches_of_any_length_are_traced_once():
 def test_an_update_may_have_several_batches():
     step = SquaringStep()
     strategy = tf.distribute.get_strategy()
-    given = Given(strategy)
-    next_batch = given.next_batch
+    source = BatchSource(strategy)
+    next_batch = source.next_batch
 
     def next_short_batch():
         return {"x": next_batch()["x"][:, :8]}
 
-    given.next_batch = next_short_batch
+    source.next_batch = next_short_batch
     sums = []
     for num_batches in (2, 3):
         run = compiled_steps(strategy, step, num_batches)
-        sums.append(run(given, 1)["loss"])
+        sums.append(run(source, 1)["loss"])
     short_squares = VALUES[:, :, :8] ** 2
     expected = [np.sum(short_squares[:2]), np.sum(short_squares[2:])]
     np.testing.assert_allclose(sums, expected, rtol=1e-5)

@@ -328,8 +328,8 @@ def overflows_on_the_second_replica():
     options = DistributionOptions(distribution_strategy="mirrored", num_devices=2)
     strategy = make_strategy(options)
     accumulated = skips_an_overflow(strategy, 6, num_micro_batches=2)
-    own_norms = skips_an_overflow(strategy, 6, clips_per_replica=True)
-    print(json.dumps([accumulated, own_norms]))
+    clipped_alone = skips_an_overflow(strategy, 6, clips_per_replica=True)
+    print(json.dumps([accumulated, clipped_alone]))
 
 
 @pytest.mark.long
@@ -341,10 +341,10 @@ def test_an_overflow_on_one_replica_skips_the_update_on_all():
         "-c",
         "from tests.training.test_precision import overflows_on_the_second_replica as run; run()",
     )
-    accumulated, own_norms = json.loads(ran.stdout.splitlines()[-1])
+    accumulated, clipped_alone = json.loads(ran.stdout.splitlines()[-1])
     alone = skips_an_overflow(tf.distribute.get_strategy(), 6)
     assert accumulated == pytest.approx(alone, rel=2e-3)
-    assert own_norms["gradient_norm"] > 1.01 * alone["gradient_norm"], (
+    assert clipped_alone["gradient_norm"] > 1.01 * alone["gradient_norm"], (
         "the norm of a half is that of more noise"
     )
 

@@ -156,8 +156,8 @@ def test_micro_batches_have_seeds_of_their_own():
     seed = step_seed(1, tf.constant(2), 3)
     seeds = []
     for index in range(3):
-        own_seed = micro_batch_seed(seed, tf.constant(index))
-        seeds.append(tuple(own_seed.numpy()))
+        micro_seed = micro_batch_seed(seed, tf.constant(index))
+        seeds.append(tuple(micro_seed.numpy()))
     # A whole batch, which is a single micro-batch, draws as without them.
     assert seeds[0] == tuple(seed.numpy())
     assert len(set(seeds)) == 3

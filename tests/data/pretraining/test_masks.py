@@ -345,10 +345,10 @@ def test_whole_words_are_masked_with_all_their_pieces():
     is_special_token = np.isin(records.ids, [CLS, SEP])
     follows_special_token = is_special_token[:, 1:-1]
     is_inside_word = is_continuation[:, 2:] & ~follows_special_token
-    own_masks = is_masked[:, 2:]
+    piece_masks = is_masked[:, 2:]
     masks_before = is_masked[:, 1:-1]
     np.testing.assert_array_equal(
-        own_masks[is_inside_word],
+        piece_masks[is_inside_word],
         masks_before[is_inside_word],
     )
     # One row for each position, with a column for each record.
