@@ -33,6 +33,16 @@ def encoder_features(max_seq_length: int) -> tuple[Feature, ...]:
     return tuple(Feature(name, max_seq_length, "int32") for name in ENCODER_INPUTS)
 
 
+def length_mask(lengths: np.ndarray, width: int) -> np.ndarray:
+    """Returns bool[rows, width], true in the first `lengths[row]` columns of a row.
+
+    Args:
+        lengths: int[rows].
+        width: the number of columns.
+    """
+    return np.arange(width) < lengths[:, None]
+
+
 def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> tuple[Feature, ...]:
     """Returns the seven features of a pre-training record, in the original's order.
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from absl import logging
 
-from official_bert.features import EncodedSet, encoder_features
+from official_bert.features import EncodedSet, encoder_features, length_mask
 from official_bert.io.errors import InputError, warn
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import NEEDED_PIECES
@@ -55,7 +55,7 @@ class RaggedRows:
         """
         batch = np.zeros((len(rows), length), self.values.dtype)
         if len(rows):
-            mask = _length_mask(self.lengths[rows], length)
+            mask = length_mask(self.lengths[rows], length)
             batch[mask] = np.concatenate([self[row] for row in rows])
         return batch
 
@@ -94,8 +94,8 @@ class ModelInputs:
         Returns:
             The features by name, each int32[n, length].
         """
-        mask = _length_mask(self.lengths[rows], length)
-        is_first = _length_mask(self.num_first[rows], length)
+        mask = length_mask(self.lengths[rows], length)
+        is_first = length_mask(self.num_first[rows], length)
         values = (
             self.ids.padded(rows, length),
             mask,
@@ -106,11 +106,6 @@ class ModelInputs:
             feature.name: value.astype(feature.dtype)
             for feature, value in zip(table, values, strict=True)
         }
-
-
-def _length_mask(lengths: np.ndarray, width: int) -> np.ndarray:
-    """Returns bool[rows, width], true in the first `lengths[row]` columns of a row."""
-    return np.arange(width) < lengths[:, None]
 
 
 class ModelInput(NamedTuple):

@@ -141,8 +141,6 @@ class OptionalMembers:
     ) -> None:
         """Logs and writes what an evaluation shows beside the metrics, such as a confusion matrix.
 
-        The arguments are those of `write_predictions`.
-
         Args:
             output_dir: the folder for the files.
             encoded: a set with labels.

@@ -24,6 +24,7 @@ class ServedModel(Protocol):
         reads_text: whether the signatures take strings; otherwise the client tokenizes.
         inputs: name of a signature -> the names of its inputs.
         outputs: names of the outputs of `serving_default`.
+        tokenizer: the tokenizer of the model.
         max_seq_length: the length to which text is cut, in tokens.
     """
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from official_bert.data.pretraining import random_streams
 from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig
+from official_bert.features import length_mask
 
 # A sort key has the position in its last bits, and random numbers in the others.
 _POSITIONS_IN_32_BITS = 1 << 9
@@ -215,7 +216,7 @@ def span_starts(
         lengths += fractions >= limit
     # Go from positions to numbers of words, [words, B].
     num_words = _count_true(word_starts)
-    is_word = _fill_left(num_words, num_positions)
+    is_word = length_mask(num_words, num_positions)
     span_lengths = np.zeros(fractions.shape, np.int32)
     span_lengths[is_word] = lengths[word_starts]
     span_lengths = np.ascontiguousarray(span_lengths.T)
@@ -285,17 +286,12 @@ def _take_last(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return values * (counts > 0)
 
 
-def _fill_left(counts: np.ndarray, width: int) -> np.ndarray:
-    """Returns bool[B, width], true at the first `counts` positions of each row."""
-    return np.arange(width) < counts[:, None]
-
-
 def _pack_left(is_chosen: np.ndarray, width: int) -> Positions:
     """Returns the true positions of bool[B, S] in int64[B, width], and whether they are real.
 
     Padding is 0, and false.
     """
-    is_filled = _fill_left(_count_true(is_chosen), width)
+    is_filled = length_mask(_count_true(is_chosen), width)
     positions = np.zeros(is_filled.shape, np.int64)
     positions[is_filled] = np.flatnonzero(is_chosen) % is_chosen.shape[1]
     return positions, is_filled

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from official_bert.features import length_mask
 from official_bert.io.errors import InputError
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
 from official_bert.tasks.squad.answers import Ranking, choose_answers, rank_answers, raw_results
@@ -96,9 +97,8 @@ class SquadClient(TextClient):
         if encoded.windows:
             outputs = self.model.run(encoded, pads_to_longest=pads_to_longest)
         if pads_to_longest:
-            ends = encoded.lengths[:, None]
             for name, logits in outputs.items():
-                is_token = np.arange(logits.shape[1]) < ends
+                is_token = length_mask(encoded.lengths, logits.shape[1])
                 outputs[name] = np.where(is_token, logits, NO_POSITION)
         results = raw_results(encoded.windows, outputs)
         rankings = rank_answers(examples, encoded.windows, results, rules)
