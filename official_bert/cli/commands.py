@@ -13,7 +13,7 @@ from collections.abc import Callable
 from absl import flags as absl_flags
 
 from official_bert import catalog
-from official_bert.cli import flags
+from official_bert.cli import flags, lean_imports
 from official_bert.io.errors import did_you_mean
 from official_bert.version import __version__
 
@@ -49,6 +49,7 @@ def run_command(name: str) -> None:
     Args:
         name: the name of the command in the catalog.
     """
+    lean_imports.install()
     flags.run(functools.partial(load, name), catalog.options_class(name))
 
 
