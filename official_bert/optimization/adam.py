@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from official_bert.checkpoints.names import AVERAGE
@@ -283,7 +284,7 @@ class AdamWeightDecayOptimizer(tf.Module):
             if gradient is not None:
                 scopes = name.split("/")[:_GROUP_DEPTH]
                 if self._is_in_vector(name, weight):
-                    scopes = [_VECTOR, self.decays(name)]
+                    scopes = [_VECTOR]
                 group = groups.setdefault((factor, *scopes), [])
                 group.append((name, weight, gradient))
         rate = self.current_rate()
@@ -304,7 +305,7 @@ class AdamWeightDecayOptimizer(tf.Module):
         names, weights, gradients = zip(*group, strict=True)
         variables = [self._local_variables(name, weight) for name, weight, _ in group]
         rules = tuple(self._rule(name) for name in names)
-        decays = [self._decay(name) for name in names]
+        decays = [tf.constant(self._decay(name)) for name in names]
         arguments = (
             rules,
             variables,
@@ -340,28 +341,31 @@ class AdamWeightDecayOptimizer(tf.Module):
         rate: tf.Tensor,
         is_applied: tf.Tensor | None,
     ):
-        """Does the same as `_update_group` for small variables with one decay, in the same bits."""
+        """Does the same as `_update_group` for small variables, in the same bits."""
         names, weights, gradients = zip(*group, strict=True)
         rows = [self._local_variables(name, weight) for name, weight, _ in group]
         columns = list(zip(*rows, strict=True))  # the weights, the first moments, the second ones
+        sizes = [weight.shape.num_elements() for weight in weights]
+        decays = np.array([self._decay(name) for name in names], np.float32)
         (new_vectors,) = _new_values(
             (updated,),
             [[_concatenate(column) for column in columns]],
             [_concatenate(gradients)],
             rate,
-            [self._decay(names[0])],
+            [tf.constant(np.repeat(decays, sizes))],
             self._constants(),
         )
-        sizes = [weight.shape.num_elements() for weight in weights]
         for column, vector in zip(columns, new_vectors, strict=True):
             for variable, part in zip(column, tf.split(vector, sizes), strict=True):
-                _assign_if(is_applied, variable, _reshape(part, variable.shape))
+                shape = variable.shape
+                value = part if shape.rank == 1 else tf.reshape(part, shape)
+                _assign_if(is_applied, variable, value)
         if self.ema_decay is not None:
             self._update_averages(names, weights, is_applied)
 
-    def _decay(self, name: str) -> tf.Tensor:
-        """Returns the decay rate of a variable, float[]."""
-        return tf.constant(self.weight_decay_rate if self.decays(name) else 0.0)
+    def _decay(self, name: str) -> float:
+        """Returns the decay rate of a variable."""
+        return self.weight_decay_rate if self.decays(name) else 0.0
 
     def _constants(self) -> AdamConstants:
         """Returns the constants of the next update."""
@@ -463,13 +467,11 @@ def adam_direction(
 
 def _concatenate(tensors: Sequence) -> tf.Tensor:
     """Returns the elements of tensors or variables as one vector."""
-    vectors = [_reshape(tensor, (-1,)) for tensor in tensors]
+    one_axis = tf.constant([-1])
+    vectors = [
+        tensor if tensor.shape.rank == 1 else tf.reshape(tensor, one_axis) for tensor in tensors
+    ]
     return tf.concat(vectors, axis=0)
-
-
-def _reshape(tensor: Any, shape: Sequence[int]) -> Any:
-    """Returns a tensor in another shape; a vector as a vector is the same without an operation."""
-    return tensor if tensor.shape.rank == len(shape) == 1 else tf.reshape(tensor, shape)
 
 
 def _assign_if(is_applied: tf.Tensor | None, variable: tf.Variable, value: tf.Tensor):
