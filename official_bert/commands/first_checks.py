@@ -42,7 +42,8 @@ def check_fine_tuning(options: FineTuningOptions) -> None:
     Raises:
         InputError: a file is missing or corrupt, or a flag contradicts the folder of the model.
     """
-    source = resolve(options, registry.find(options.task_name, options.script).family)
+    family = registry.find(options.task_name, options.script).family
+    source = resolve(options, family)
     _ = source.config, source.tokenizer
     options = source.options
     is_needed = {
@@ -56,7 +57,9 @@ def check_fine_tuning(options: FineTuningOptions) -> None:
             check_there(path)
             _check_file(path)
     data_dir = options.data_dir
-    if data_dir and not all(needed_files) and not files.is_folder(data_dir):
+    if not data_dir or all(needed_files) or registry.is_outside(family):
+        return  # a task of another package may give the name of the folder another meaning
+    if not files.is_folder(data_dir):
         raise InputError(f"--data_dir={data_dir}: no such folder; check the path")
 
 
