@@ -2,7 +2,6 @@
 our models.
 """
 
-
 import numpy as np
 import pytest
 import tensorflow as tf
