@@ -69,12 +69,17 @@ modeling/layers.py: modeling/test_layers.py modeling/test_bert.py
     TruncatedNormal(stddev=initializer_range) -> RandomNormal(stddev=initializer_range)
     initializer_range: float = 0.02 -> initializer_range: float = 0.2
     x * (1.0 / (1.0 - rate)) -> x
-    (index * _STRIDE + 2**31) -> (_STRIDE + 2**31)
 modeling/layers.py: training/test_step.py
     (6.0 * 0.044715 -> (3.0 * 0.044715
-modeling/cpu_bfloat16.py: modeling/test_cpu_bfloat16.py
-    (_float32(product) + bias) * (1.0 / (1.0 - rate)) -> (_float32(product) + bias)
-    (upstream - mean) -> (upstream + mean)
+modeling/cpu_layers.py: modeling/test_cpu_layers.py
+    (_float32(product) + bias) * scale -> (_float32(product) + bias)
+    (upstream_x - mean) -> (upstream_x + mean)
+    >= MIN_ELEMENTS -> < MIN_ELEMENTS
+modeling/dropout_masks.py: modeling/test_dropout_masks.py
+    _to_uint32(index) * _uint32(_STRIDE) -> _uint32(_STRIDE)
+    _first_row(seed, num_rows) + tf.range(num_rows) -> tf.range(num_rows)
+    ^ column_key -> ^ row_key
+    round(rate * 2**32) -> round(rate * 2**31)
 modeling/attention.py: modeling/test_bert.py modeling/test_attention.py
     MASKED = -10000.0 -> MASKED = -10.0
     self.head_size**-0.5 -> self.head_size**-1.0

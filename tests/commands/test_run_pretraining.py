@@ -309,7 +309,7 @@ def test_the_gradient_norm_is_that_of_the_whole_batch(base, made):
     ("config", "records", "flags"),
     [
         pytest.param(
-            "no_dropout.json",
+            "bert_config.json",
             "padded.tfrecord",
             {"num_accumulation_steps": 4},
             id="micro-batches",
@@ -321,7 +321,7 @@ def test_the_gradient_norm_is_that_of_the_whole_batch(base, made):
             id="recomputation",
         ),
         pytest.param(
-            "no_dropout.json",
+            "bert_config.json",
             "records.tfrecord",
             {
                 "recompute_layers": True,
@@ -332,7 +332,7 @@ def test_the_gradient_norm_is_that_of_the_whole_batch(base, made):
             marks=pytest.mark.long,
         ),
         pytest.param(
-            "no_dropout.json",
+            "bert_config.json",
             "padded.tfrecord",
             {"recompute_layers": True, "num_accumulation_steps": 2},
             id="recomputation, micro-batches",
