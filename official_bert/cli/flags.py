@@ -448,6 +448,20 @@ class _PackageFilter(std_logging.Filter):
         return record.levelno >= std_logging.WARNING or _PACKAGE in record.pathname
 
 
+class _Formatter(logging.PythonFormatter):
+    """Writes log lines for people on a terminal: without the time and the place in the code.
+
+    Files and pipes get absl's format, which programs read.
+    """
+
+    def format(self, record: std_logging.LogRecord) -> str:
+        if not logging.get_absl_handler().python_handler.stream.isatty():
+            return super().format(record)
+        message = std_logging.Formatter.format(self, record)
+        is_remarkable = record.levelno >= std_logging.WARNING
+        return f"{record.levelname}: {message}" if is_remarkable else message
+
+
 def answer_for_input(
     load: Callable[[], Command], read: Callable[[], Any], argv: Sequence[str] = ()
 ) -> None:
@@ -468,6 +482,7 @@ def answer_for_input(
     """
     processes.end_in_order()
     logging.get_absl_handler().addFilter(_PackageFilter())
+    logging.get_absl_handler().setFormatter(_Formatter())
     options = None
     try:
         try:

@@ -167,8 +167,11 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
         check=NOT_NEGATIVE,
         help="The number of newest checkpoints to keep. 0 keeps all of them.",
     )
-    log_every_steps: int = option(
-        100, check=POSITIVE, help="The number of updates between two progress lines."
+    log_every_steps: int | None = option(
+        None,
+        check=POSITIVE,
+        help="The number of updates between two progress lines. By default it is 5 % of the "
+        "training, but not more than 100.",
     )
     random_seed: int | None = option(
         None,

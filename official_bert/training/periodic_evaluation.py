@@ -46,6 +46,8 @@ class PeriodicEvaluation:
     def __post_init__(self):
         # The values of the main metric by step; None stands for nan.
         self._values: dict[int, float | None] = {}
+        # The main metric of the last evaluation of this process, for the bar.
+        self.latest: dict[str, float] = {}
         for line in run_log.read(self.run_dir, run_log.EVALUATION):
             is_metric = isinstance(line.get(self.main_metric, ""), float | int | None)
             if line["step"] <= self.first_step and is_metric:
@@ -104,6 +106,7 @@ class PeriodicEvaluation:
             logging.warning("%s is not a number: it counts as the worst", self.main_metric)
         reporting.write_scalars(os.path.join(self.output_dir, "eval"), metrics, step)
         value = metrics[self.main_metric]
+        self.latest = {self.main_metric: value}
         self._values[step] = value if math.isfinite(value) else None
         if self._best_step() == step:
             # Before the history: a kill in between only causes a second evaluation.

@@ -18,7 +18,7 @@ from absl import logging
 
 from official_bert.io import files, writing
 from official_bert.io.errors import Diverged, brief
-from official_bert.io.progress import clock_time, updated_line
+from official_bert.io.progress import Progress, clock_time, is_logged
 from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.training import TrainingOptions
 from official_bert.training import precision, run_log
@@ -74,6 +74,7 @@ class TrainingReport:
 
     Attributes:
         metrics: the metrics of the last report.
+        evaluation: the main metric of the last evaluation during the training, by its name.
         num_train_steps: the number of updates of the training, which may change.
     """
 
@@ -106,6 +107,7 @@ class TrainingReport:
         self._num_batches = 1
         self._writer = _event_writer(options.output_dir)
         self.metrics: dict[str, float] = {}
+        self.evaluation: dict[str, float] = {}
         # The updates of each report, and their mean loss.
         self._losses: list[tuple[int, float]] = []
         # The sums and the updates since the last report.
@@ -121,6 +123,10 @@ class TrainingReport:
         self._start_secs = time.monotonic()
         self._is_compiled = False
         self._since = self._now()
+        self._speed_text = ""
+        # With a limit of the time, the number of steps is unknown.
+        num_known_steps = None if limit else num_train_steps
+        self._progress = Progress("steps", num_known_steps, shows_speed=False, is_main=True)
 
     def begin(self, objective: Objective, num_batches: int) -> None:
         """Reports the steps that have no line yet, and begins a part of the training.
@@ -133,6 +139,7 @@ class TrainingReport:
         self._objective = objective
         self._num_batches = num_batches
         self._is_compiled = False
+        self._progress(self._step, "compiling")
 
     def add(self, num_steps: int, sums: Sums) -> int:
         """Counts a call into TensorFlow.
@@ -164,8 +171,24 @@ class TrainingReport:
         if not self._is_compiled:
             self._is_compiled = True
             self._since = self._now()
-        updated_line.show(f"step {self._step}/{self.num_train_steps}")
+            self._progress.restart_clock(self._step)
         return num_updates
+
+    def show_progress(self) -> None:
+        """Shows the step, the loss and the other metrics since the last report, and the speed."""
+        metrics = self.metrics
+        if self._num_steps:
+            metrics = self._objective.progress(self._sums, self._num_steps)
+        texts = [*self._metric_texts(metrics), *map(_metric_text, self.evaluation.items())]
+        past = self._now().minus(self._since)
+        if past.steps:
+            self._speed_text = f"{past.examples / past.secs:.1f} examples/s"
+        texts.append(self._speed_text)
+        if self._limit:
+            texts.append(f"{clock_time(self._limit.secs_left)} left")
+        else:
+            self._progress.total = self.num_train_steps
+        self._progress(self._step, ", ".join(filter(None, texts)))
 
     def write(self) -> None:
         """Reports the steps since the last report, if there are any."""
@@ -180,6 +203,8 @@ class TrainingReport:
         if speeds:
             self._measured = self._measured.plus(past)
         logging.info("  ".join(self._fields(metrics, speeds, past)))
+        if is_logged():
+            self._progress.skip_line(self._step)
         scalars = metrics | speeds | peak_memory()
         _write_scalars(self._writer, scalars, self._step)
         run_log.write_if_possible(self._output_dir, run_log.TRAIN, {"step": self._step} | scalars)
@@ -207,13 +232,17 @@ class TrainingReport:
                 self._step,
             )
 
+    def _metric_texts(self, metrics: Sums) -> list[str]:
+        """Returns the names and the values of metrics, without those for which a line has no
+        room.
+        """
+        hidden = {*self._objective.tensorboard_only, GRADIENT_NORM, *precision.TENSORBOARD_ONLY}
+        return [_metric_text(item) for item in metrics.items() if item[0] not in hidden]
+
     def _fields(self, metrics: Sums, speeds: Sums, past: _Interval) -> Iterator[str]:
         """Yields the parts of a progress line."""
-        hidden = {*self._objective.tensorboard_only, GRADIENT_NORM, *precision.TENSORBOARD_ONLY}
         yield f"step {self._step}/{self.num_train_steps}"
-        for name, value in metrics.items():
-            if name not in hidden:
-                yield f"{name} {value:.4g}"
+        yield from self._metric_texts(metrics)
         if speeds:
             yield f"{speeds['examples_per_second']:.1f} examples/s"
             yield f"{speeds['tokens_per_second']:.0f} tokens/s"
@@ -290,6 +319,11 @@ class TrainingReport:
             examples=self._examples,
             tokens=self._tokens,
         )
+
+
+def _metric_text(item: tuple[str, float]) -> str:
+    name, value = item
+    return f"{name} {value:.4g}"
 
 
 def _summary_text(name: str, value: float | str) -> str:
