@@ -21,7 +21,7 @@ from official_bert.checkpoints.folder import check_not_lost
 from official_bert.checkpoints.manager import InferenceCheckpoints, LoneWorker
 from official_bert.config import BertConfig
 from official_bert.io import processes
-from official_bert.io.errors import Diverged, Terminated
+from official_bert.io.errors import Diverged
 from official_bert.io.progress import NUM_LINES
 from official_bert.optimization import make_optimizer
 from official_bert.optimization.adam import has_xla
@@ -263,7 +263,9 @@ class Trainer:
 
         Raises:
             Diverged: the loss is not finite. Nothing is saved after it.
-            Terminated: SIGTERM or SIGHUP arrived, here or in another process. The step is saved.
+            KeyboardInterrupt: Ctrl-C was pressed. The step is saved.
+            Terminated: SIGTERM or SIGHUP arrived, or any of these signals in another process. The
+                step is saved.
         """
         # Restore the position in the data.
         step = self._restore(batches)
@@ -292,7 +294,7 @@ class Trainer:
                     if call.is_interrupted:
                         self.finish_saving()
                         self.workers.wait()  # for the process that saves
-                        raise Terminated(arrived_signal() or signal.SIGTERM)
+                        processes.end_by(arrived_signal() or signal.SIGTERM)
 
                 # Evaluate, and whatever else is due.
                 is_over = call.is_progress and self._call_hooks(hooks, step, calls)
