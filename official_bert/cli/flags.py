@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from absl import app, flags, logging
 from official_bert.io import files, processes, writing
 from official_bert.io.errors import InputError, Terminated, WorkerLost, brief, did_you_mean
 from official_bert.io.progress import updated_line
+from official_bert.io.quiet_imports import quiet_imports as quiet_imports
 from official_bert.options.fields import (
     COMMON,
     DEVICES,
@@ -412,31 +412,6 @@ def _stray(word: str, word_before: str = "") -> InputError:
     return InputError(
         f"the word {word!r} belongs to no flag; write {example}, and lists with commas"
     )
-
-
-@contextlib.contextmanager
-def quiet_imports() -> Iterator[None]:
-    """Hide the start-up messages of TensorFlow during its import, unless the import fails.
-
-    TensorFlow writes some of them before it reads any log level. A TF_CPP_MIN_LOG_LEVEL below 3
-    shows the messages.
-    """
-    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "3":
-        yield
-        return
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as hidden_messages:
-        os.dup2(hidden_messages.fileno(), 2)
-        try:
-            yield
-        except Exception:
-            hidden_messages.seek(0)
-            os.write(stderr, hidden_messages.read())
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
 
 
 class _PackageFilter(std_logging.Filter):

@@ -295,6 +295,17 @@ def _notebook_shell() -> Any:
     return shell if hasattr(shell, "kernel") else None
 
 
+def show_result(text: str) -> None:
+    """Shows the result of a job in a Python program that shows progress.
+
+    Args:
+        text: the result.
+    """
+    if _python_shows and not is_logged():
+        updated_line.wipe()
+        _write_line(text)
+
+
 def _write_line(text: str) -> None:
     if is_logged():
         logging.info("%s", text)
