@@ -65,6 +65,17 @@ HOOKS: Mapping[str, str] = MappingProxyType(
 )
 
 
+# The parts of a project, in the order in which `official-bert` lists their commands.
+STAGES = (
+    "Prepare the data",
+    "Pre-train",
+    "Fine-tune",
+    "Evaluate",
+    "Use the model",
+    "Tools",
+)
+
+
 class Command(NamedTuple):
     """A command of `official-bert`.
 
@@ -73,11 +84,15 @@ class Command(NamedTuple):
             `options.fields.option`.
         function: `module:name` of the function that is called with the options.
         summary: what the command does, in one sentence; the docstring of its script, if it has one.
+        stage: the part of a project in which the command is used, one of `STAGES`.
+        example: the words after the name of the command in an example.
     """
 
     options: str
     function: str
     summary: str
+    stage: str = "Tools"
+    example: str = ""
 
 
 class Family(NamedTuple):

@@ -149,6 +149,7 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
         32,
         check=SIZE,
         changes_training=True,
+        basic=True,
         help="The number of examples in an update, over all replicas together.",
     )
     learning_rate: float = option(
@@ -176,6 +177,7 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
     random_seed: int | None = option(
         None,
         check=SEED,
+        basic=True,
         help="The seed of the initial weights, the order of the examples and dropout. "
         "Without this flag the script draws a seed, logs it and keeps it with the checkpoints.",
     )
@@ -200,11 +202,13 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
     eval_input_file: list[str] | None = option(
         None,
         only_with={"do_eval": ()},
+        basic=True,
         help="The TFRecords to evaluate on: files or glob patterns, separated by commas. Without "
         "this flag the script evaluates on --input_file.",
     )
     vocab_file: str | None = option(
         None,
+        basic=True,
         help="The vocabulary that the records were made with, which is copied into --output_dir "
         "for the users of the model. Without this flag it is vocab.txt in the folder of the "
         "checkpoint or of --bert_config_file.",
@@ -238,6 +242,7 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         20,
         check=LENGTH,
         changes_training=True,
+        basic=True,
         help="The number of masked LM positions that each sequence in the TFRecords has room for.",
     )
     dynamic_masking: bool = option(

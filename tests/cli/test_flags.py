@@ -192,13 +192,19 @@ def test_a_flagfile_is_replaced_by_its_lines(script, tmp_path):
 
 
 def test_unknown_flags_are_ignored_with_a_warning(script):
-    finished = run(
-        script, "--input_file=a", "--dotrain=true", "--use_gpu", "--noverbos", "--batch_size=4"
-    )
+    """One that resembles no flag, and one of another command, which resembles a flag."""
+    assert "max_steps" not in flags._all_flags()
+    finished = run(script, "--input_file=a", "--use_gpu", "--output_dir=o", "--batch_size=4")
     assert json.loads(finished.stdout)["batch_size"] == 4  # the flags after them are read
-    assert "unknown flag, ignored: --dotrain=true; did you mean --do_train?\n" in finished.stderr
-    assert "unknown flag, ignored: --noverbos; did you mean --noverbose?\n" in finished.stderr
-    assert "unknown flag, ignored: --use_gpu\n" in finished.stderr  # no flag is similar
+    assert "unknown flag, ignored: --use_gpu\n" in finished.stderr
+    assert "unknown flag, ignored: --output_dir=o\n" in finished.stderr
+
+
+def test_a_misspelt_flag_is_ignored_only_on_request(script):
+    words = ("--input_file=a", "--nostrict_flags", "--dotrain=true", "--noverbos")
+    stderr = run(script, *words).stderr
+    assert "unknown flag, ignored: --dotrain=true; did you mean --do_train?\n" in stderr
+    assert "unknown flag, ignored: --noverbos; did you mean --noverbose?\n" in stderr
 
 
 @pytest.mark.parametrize(
@@ -255,6 +261,12 @@ def test_unknown_flags_are_ignored_with_a_warning(script):
             ["--flagfile={0}/absent"],
             "Unable to open flagfile: [Errno 2] No such file or directory",
             id="absent flagfile",
+        ),
+        pytest.param(
+            ["--input_file=a", "--use_gpu", "--dotrain=true", "--noverbos"],
+            "py: unknown flag: --dotrain=true; did you mean --do_train?, --noverbos; did you mean "
+            "--noverbose? --nostrict_flags ignores unknown flags\n",
+            id="misspelt flags",
         ),
         pytest.param(
             ["--input_file=a", "--strict_flags", "--dotrain", "--use_gpu=1"],
@@ -376,6 +388,24 @@ def test_help_lists_the_basic_flags_and_helpfull_all_under_headings(script):
         "\n\nEvery script:\n",
     ):
         assert line in text
+
+
+def test_help_lists_the_flags_in_the_order_of_a_run():
+    names = [field.name for field in flags.basic_fields(ClassificationOptions)]
+    expected = """
+    task_name model data_dir train_file dev_file test_file text_a_column text_b_column
+    label_column output_dir do_train do_eval do_predict max_seq_length train_batch_size
+    learning_rate num_train_epochs random_seed
+    """
+    assert [name for name in names if name in expected.split()] == expected.split()
+
+
+def test_an_example_has_lines_that_a_shell_joins():
+    example = flags.format_example("official-bert run", "--first=" + "a" * 60 + " --second --third")
+    assert example == (
+        "  official-bert run \\\n      --first=" + "a" * 60 + " \\\n      --second --third"
+    )
+    assert flags.format_example("run_ner.py", "--do_eval") == "  python run_ner.py --do_eval"
 
 
 @pytest.mark.parametrize(

@@ -39,31 +39,41 @@ class Baselines:
             if self._is_left_to_right:
                 self._token_counts += self._count_next_tokens(batch)
             else:
+                ids = batch["masked_lm_ids"].numpy()
                 weights = batch["masked_lm_weights"].numpy()
-                self._token_counts += self._count_tokens(batch["masked_lm_ids"].numpy(), weights)
-                labels = batch["next_sentence_labels"].numpy().ravel()
-                self._sentence_counts += np.bincount(labels.clip(0, 1), minlength=2)
+                self._token_counts += self._count_tokens(ids, weights)
+                labels = batch["next_sentence_labels"].numpy()
+                labels = labels.ravel().clip(0, 1)
+                self._sentence_counts += np.bincount(labels, minlength=2)
             yield batch
 
     def _count_next_tokens(self, batch: dict[str, tf.Tensor]) -> np.ndarray:
         from official_bert.tasks.pretraining.objective import unmasked_ids
 
-        ids = np.asarray(unmasked_ids(batch, self._vocab_size))
-        return self._count_tokens(ids[:, 1:], batch["input_mask"].numpy()[:, 1:])
+        ids = unmasked_ids(batch, self._vocab_size)
+        mask = batch["input_mask"]
+        return self._count_tokens(
+            np.asarray(ids)[:, 1:],
+            np.asarray(mask)[:, 1:],
+        )
 
     def _count_tokens(self, ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Returns the number of each token, int64[vocabulary], where the weight is positive."""
         # The model refuses ids that are out of range.
-        predicted = ids[weights > 0].clip(0, self._vocab_size - 1)
+        predicted = ids[weights > 0]
+        predicted = predicted.clip(0, self._vocab_size - 1)
         return np.bincount(predicted, minlength=self._vocab_size)
 
     def describe(self) -> str:
         """Returns a sentence with the accuracy of the most frequent labels."""
         texts = []
-        for name, counts in (
-            ("the most frequent token", self._token_counts),
-            ("the more frequent next-sentence label", self._sentence_counts),
-        ):
-            if total := counts.sum():
-                texts.append(f"always {name} {counts.max() / total:.1%}")
+        counts_by_name = {
+            "the most frequent token": self._token_counts,
+            "the more frequent next-sentence label": self._sentence_counts,
+        }
+        for name, counts in counts_by_name.items():
+            total = counts.sum()
+            if total:
+                share = counts.max() / total
+                texts.append(f"always {name} {share:.1%}")
         return f"Accuracy of constant predictions: {', '.join(texts) or 'none, without a label'}"
