@@ -21,14 +21,14 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # Statements of the core by room, as many as there were when the budget was set. Who raises one has
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
-    "checkpoints": 1013,
+    "checkpoints": 1018,
     "cli": 415,
-    "commands": 1085,
+    "commands": 1086,
     "compat": 245,
     "data": 2872,
     "fine_tuning": 1014,
     "graph_text": 526,
-    "io": 1176,
+    "io": 1180,
     "metrics": 366,
     "modeling": 1038,
     "modules": 1819,
@@ -36,7 +36,7 @@ MAX_STATEMENTS = {
     "options": 487,
     "serving": 979,
     "tasks": 3851,
-    "training": 1731,
+    "training": 1739,
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200

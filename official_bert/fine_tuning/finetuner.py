@@ -354,10 +354,14 @@ class Finetuner:
         """Writes the metrics of a set into eval_results.txt; the first set's main metric becomes
         the run's score.
         """
-        reporting.write_eval_results(
-            self.options.output_dir, results, self.trainer.global_step, suffix
-        )
         metric = self.task.main_metric
+        reporting.write_eval_results(
+            self.options.output_dir,
+            results,
+            self.trainer.global_step,
+            suffix,
+            main_metric=metric,
+        )
         if metric in results:
             value = float(results[metric])
             has_learnt_order = is_correlated(metric, value, num_examples)

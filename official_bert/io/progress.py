@@ -118,8 +118,15 @@ class Progress:
         elif view in (View.TERMINAL, View.NOTEBOOK):
             updated_line.show(self._status(done, also, now_secs), view)
         if done == self.total:
-            # Later output, for example on standard output, begins on an empty line.
-            updated_line.wipe()
+            self.end()
+
+    def end(self) -> None:
+        """Removes the bar, so that later output, for example on standard output, begins on an
+        empty line.
+
+        A job whose total is known ends by itself.
+        """
+        updated_line.wipe()
 
     def skip_line(self, done: int) -> None:
         """Counts a line as written, because another log line shows the same.
@@ -265,6 +272,11 @@ def shown_in_python(is_shown: bool) -> Iterator[None]:
 def is_logged() -> bool:
     """Returns whether the log has lines about progress."""
     return logging.get_absl_logger().isEnabledFor(std_logging.INFO)
+
+
+def is_on_terminal() -> bool:
+    """Returns whether a person reads the log on a terminal."""
+    return _choose_view(is_updated=True) is View.TERMINAL
 
 
 def _choose_view(is_updated: bool) -> View:

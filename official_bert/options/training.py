@@ -166,7 +166,8 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
     keep_checkpoint_max: int = option(
         5,
         check=NOT_NEGATIVE,
-        help="The number of newest checkpoints to keep. 0 keeps all of them.",
+        help="The number of newest checkpoints to keep, of which that of step 0 is none as soon as "
+        "there is another. 0 keeps all of them.",
     )
     log_every_steps: int | None = option(
         None,

@@ -18,7 +18,7 @@ from absl import logging
 
 from official_bert.io import files, writing
 from official_bert.io.errors import Diverged, brief
-from official_bert.io.progress import Progress, clock_time, is_logged
+from official_bert.io.progress import Progress, clock_time, is_logged, is_on_terminal
 from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.training import TrainingOptions
 from official_bert.training import precision, run_log
@@ -30,6 +30,9 @@ from official_bert.training.time_limit import TimeLimit
 
 FINISHED, STOPPED_EARLY = "finished", "stopped early"
 _LARGEST = float(np.finfo(np.float32).max)  # the perplexity of a loss above 88 is larger
+# Of more metrics than these, a terminal shows the main ones. The table of the labels follows them.
+_MANY_METRICS = 10
+_SHOWN_METRICS = ("eval_accuracy", "eval_macro_f1", "eval_loss", "global_step")
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 
 
@@ -297,6 +300,13 @@ class TrainingReport:
         figures = {name: value for name, value in figures.items() if value is not None}
         texts = {name: _summary_text(name, value) for name, value in figures.items()}
         log_table("Training summary", texts)
+        if last_checkpoint and error is None:
+            logging.info(
+                "The optimizer makes a checkpoint three times as large. This command writes a "
+                "folder without it: official-bert convert_checkpoint --model=%s "
+                "--output_format=tf1_weights --output_dir=FOLDER",
+                os.path.dirname(last_checkpoint),
+            )
         run_log.write_if_possible(self._output_dir, run_log.END, figures)
 
     def _speeds(self, past: _Interval) -> dict[str, float]:
@@ -340,8 +350,11 @@ def write_eval_results(
     step: int,
     suffix: str = "",
     further: Mapping[str, float] = MappingProxyType({}),
+    main_metric: str = "",
 ) -> None:
     """Writes eval_results.txt as the original does, logs it, and writes TensorBoard scalars.
+
+    A terminal shows only the main ones of many metrics.
 
     Args:
         output_dir: the folder of the file, and of the folder eval of the scalars.
@@ -350,10 +363,15 @@ def write_eval_results(
         suffix: the suffix of a second set. "_mm" gives eval_results_mm.txt and eval_mm/.
         further: metrics that the original's file does not have. They are in the log and in
             TensorBoard only.
+        main_metric: the metric of the task.
     """
     metrics = {**results, **further, "global_step": step}
     texts = {name: _format_number(name, value) for name, value in sorted(metrics.items())}
-    log_table("Eval results", texts)
+    shown_texts = texts
+    if is_on_terminal() and len(texts) > _MANY_METRICS:
+        shown = {*_SHOWN_METRICS, main_metric}
+        shown_texts = {name: text for name, text in texts.items() if name in shown}
+    log_table("Eval results", shown_texts)
     path = os.path.join(output_dir, f"eval_results{suffix}.txt")
     with writing.replacing(path) as file:
         file.writelines(f"{name} = {text}\n" for name, text in texts.items() if name not in further)

@@ -155,6 +155,14 @@ def test_a_terminal_shows_a_bar_that_log_lines_wipe_away(clock, terminal):
     lines(100)  # the end
     assert terminal.screen()[1] == ""
 
+    unknown = Progress("lines")
+    unknown(7)
+    updated_line.draw()
+    assert terminal.screen()[1].startswith("7 lines")
+    unknown.end()
+    updated_line.draw()
+    assert terminal.screen()[1] == ""
+
 
 def test_a_narrow_terminal_shows_the_beginning_of_the_text(terminal, monkeypatch):
     monkeypatch.setattr(progress, "_num_columns", lambda stream: 20)

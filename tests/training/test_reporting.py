@@ -194,6 +194,10 @@ def test_the_summary(tmp_path, clock, lines, error):
     assert line["restarts"] == 1
     assert line["skipped_updates"] == 0
     assert line["last_checkpoint"] == "out/model.ckpt-40"
+    if not error:
+        hint = lines.pop()
+        command = "convert_checkpoint --model=out --output_format=tf1_weights --output_dir=FOLDER"
+        assert hint.endswith(f"without it: official-bert {command}")
     texts = {name: text for name, _, text in map(str.split, lines[1:])}
     assert texts.keys() == line.keys() - {"type"}
     assert texts["wall_secs"] == "00:01:01"
@@ -230,6 +234,24 @@ def test_eval_results_as_the_original_writes_them(tmp_path, lines):
     shutil.rmtree(tmp_path / "eval")  # another run in a folder of the same name
     reporting.write_eval_results(str(tmp_path), results, step=30)
     assert list(scalars(tmp_path / "eval", "loss")) == [30]
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_terminal_shows_the_main_ones_of_many_metrics(tmp_path, lines, monkeypatch, is_terminal):
+    monkeypatch.setattr(reporting, "is_on_terminal", lambda: is_terminal)
+    names = [f"eval_{number}" for number in range(8)]
+    main_names = ["eval_accuracy", "eval_loss", "eval_macro_f1", "eval_mcc"]
+    results = dict.fromkeys([*names, *main_names], 0.5)
+    reporting.write_eval_results(str(tmp_path), results, step=20, main_metric="eval_mcc")
+    shown = [line.split()[0] for line in lines[1:-1]]
+    expected = main_names if is_terminal else [*names, *main_names]
+    assert shown == [*sorted(expected), "global_step"]
+    written = (tmp_path / "eval_results.txt").read_text().splitlines()
+    assert [line.split()[0] for line in written] == [*sorted(results), "global_step"]
+    # Few metrics are all shown.
+    del lines[:]
+    reporting.write_eval_results(str(tmp_path), dict.fromkeys(names, 0.5), step=20)
+    assert [line.split()[0] for line in lines[1:-1]] == [*names, "global_step"]
 
 
 def test_a_loss_above_88_is_warned_of_once(tmp_path, clock, caplog, monkeypatch):
