@@ -31,6 +31,7 @@ MAX_SECS_BETWEEN_LINES = 30.0
 _MIN_SECS_BETWEEN_LINES = 2.0
 NUM_LINES = 20  # a line at every 5 % of the work
 _SECS_BETWEEN_DRAWINGS = 0.5
+_SECS_BETWEEN_CHECKS = 0.05  # the calls in between cost nothing
 _BAR_WIDTHS = (10, 40)
 _ERASE_LINE = "\r\x1b[2K"
 
@@ -96,6 +97,7 @@ class Progress:
         self._start_secs = time.monotonic()
         self._line_secs = self._start_secs
         self._line_number = 0
+        self._check_secs = self._start_secs
         # The first call, from which the speed is computed: what precedes it includes preparations,
         # such as a compilation.
         self._first_call: tuple[int, float] | None = None
@@ -111,6 +113,9 @@ class Progress:
         if self._first_call is None:
             self._first_call = (done, now_secs)
             self._line_number = self._number_at(done)
+        elif now_secs - self._check_secs < _SECS_BETWEEN_CHECKS and done != self.total:
+            return
+        self._check_secs = now_secs
         view = _choose_view(self._is_updated)
         if view is View.LINES and self._is_line_due(done, now_secs):
             _write_line(self._status(done, also, now_secs).describe())
@@ -245,11 +250,13 @@ def counted(items: Iterable[T], things: str) -> Iterator[T]:
         things: what the items are, in the plural.
     """
     progress = Progress(things, len(items) if isinstance(items, Sized) else None)
-    done = 0
-    for done, item in enumerate(items):
-        progress(done)
+    num_done = 0
+    progress(num_done)
+    for item in items:
         yield item
-    updated_line.wipe()
+        num_done += 1
+        progress(num_done)
+    progress.end()
 
 
 @contextlib.contextmanager

@@ -101,7 +101,8 @@ class PeriodicEvaluation:
         # A run that is killed before goes on from an earlier step, and evaluates this one again.
         self.finish_saving()
         texts = {name: f"{value:.4g}" for name, value in sorted(metrics.items())}
-        reporting.log_table(f"Eval results at step {step}", texts)
+        shown_texts = reporting.select_shown(texts, self.main_metric)
+        reporting.log_table(f"Eval results at step {step}", shown_texts)
         if math.isnan(metrics[self.main_metric]):
             logging.warning("%s is not a number: it counts as the worst", self.main_metric)
         reporting.write_scalars(os.path.join(self.output_dir, "eval"), metrics, step)

@@ -28,6 +28,7 @@ from official_bert.training.precision import UPDATES, LossScale
 from official_bert.training.step import GRADIENT_NORM, TOKENS, Objective
 from official_bert.training.time_limit import TimeLimit
 
+LEARNING_RATE = "learning_rate"
 FINISHED, STOPPED_EARLY = "finished", "stopped early"
 _LARGEST = float(np.finfo(np.float32).max)  # the perplexity of a loss above 88 is larger
 # Of more metrics than these, a terminal shows the main ones. The table of the labels follows them.
@@ -179,7 +180,7 @@ class TrainingReport:
 
     def show_progress(self) -> None:
         """Shows the step, the loss and the other metrics since the last report, and the speed."""
-        metrics = self.metrics
+        metrics = {name: value for name, value in self.metrics.items() if name != LEARNING_RATE}
         if self._num_steps:
             metrics = self._objective.progress(self._sums, self._num_steps)
         texts = [*self._metric_texts(metrics), *map(_metric_text, self.evaluation.items())]
@@ -218,7 +219,7 @@ class TrainingReport:
     def _compute_metrics(self) -> dict[str, float]:
         progress = self._objective.progress(self._sums, self._num_steps)
         metrics = {name: float(value) for name, value in progress.items()}
-        metrics["learning_rate"] = float(self._optimizer.current_rate())
+        metrics[LEARNING_RATE] = float(self._optimizer.current_rate())
         metrics[GRADIENT_NORM] = self._sums[GRADIENT_NORM] / self._num_steps
         if self._loss_scale:
             metrics |= self._loss_scale.metrics()
@@ -367,16 +368,25 @@ def write_eval_results(
     """
     metrics = {**results, **further, "global_step": step}
     texts = {name: _format_number(name, value) for name, value in sorted(metrics.items())}
-    shown_texts = texts
-    if is_on_terminal() and len(texts) > _MANY_METRICS:
-        shown = {*_SHOWN_METRICS, main_metric}
-        shown_texts = {name: text for name, text in texts.items() if name in shown}
-    log_table("Eval results", shown_texts)
+    log_table("Eval results", select_shown(texts, main_metric))
     path = os.path.join(output_dir, f"eval_results{suffix}.txt")
     with writing.replacing(path) as file:
         file.writelines(f"{name} = {text}\n" for name, text in texts.items() if name not in further)
     logging.info("Wrote %s", path)
     write_scalars(os.path.join(output_dir, f"eval{suffix}"), {**results, **further}, step)
+
+
+def select_shown(texts: Mapping[str, str], main_metric: str) -> Mapping[str, str]:
+    """Returns the main ones of many metrics on a terminal, and elsewhere all of them.
+
+    Args:
+        texts: the metrics as texts, by name.
+        main_metric: the metric of the task.
+    """
+    if not is_on_terminal() or len(texts) <= _MANY_METRICS:
+        return texts
+    shown = {*_SHOWN_METRICS, main_metric}
+    return {name: text for name, text in texts.items() if name in shown}
 
 
 def log_table(title: str, texts: Mapping[str, str]) -> None:

@@ -94,8 +94,8 @@ def test_a_line_every_5_percent_of_the_work(clock, caplog):
 
 def test_a_short_job_writes_few_lines(clock, caplog):
     caplog.set_level("INFO", logger="absl")
-    report(Progress("steps", 100), clock, [(100.0 + done / 20, done) for done in range(101)])
-    assert [int(line.split()[0]) for line in caplog.messages] == [40, 80]
+    report(Progress("steps", 100), clock, [(100.0 + done / 16, done) for done in range(101)])
+    assert [int(line.split()[0]) for line in caplog.messages] == [32, 64, 96]
 
 
 def test_a_line_of_the_caller_counts(clock, caplog):
@@ -121,6 +121,17 @@ def test_the_speed_does_not_count_a_compilation(clock, caplog):
     assert caplog.messages == ["6 of 10 steps, 0.5 a second, 00:00:08 left"]
 
 
+def test_calls_in_quick_succession_look_at_nothing_but_the_clock(clock, monkeypatch):
+    looks = []
+    monkeypatch.setattr(progress, "_choose_view", lambda is_updated: looks.append(clock[0]))
+    items = Progress("items", 1000)
+    for done in range(1001):
+        clock[0] = 100.0 + done / 1000
+        items(done)
+    assert looks[-1] == 101.0  # the end
+    assert 18 <= len(looks) <= 22
+
+
 def test_items_are_counted_as_they_are_taken(clock, caplog):
     caplog.set_level("INFO", logger="absl")
     taken = []
@@ -131,6 +142,7 @@ def test_items_are_counted_as_they_are_taken(clock, caplog):
     assert caplog.messages == [
         "1 of 3 letters, 0.1 a second, 00:00:40 left",
         "2 of 3 letters, 0.1 a second, 00:00:20 left",
+        "3 of 3 letters, 0.1 a second, 00:00:00 left",
     ]
 
 
