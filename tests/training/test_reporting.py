@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 
+from official_bert.io import progress
 from official_bert.io.errors import Diverged
 from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.fine_tuning import ClassificationOptions
@@ -127,6 +128,35 @@ def test_a_report_is_one_line_and_the_same_scalars(tmp_path, clock, lines):
     assert [row.keys() for row in rows] == [{"type", "step", *names}] * 2
     assert rows[1]["step"] == 19
     assert rows[1]["loss"] == 2.0
+
+
+def test_the_bar_has_the_metrics_since_the_last_line_and_the_speed(tmp_path, clock, monkeypatch):
+    """Right after a line, it has the metrics and the speed of the line, without the rate."""
+    statuses = []
+    monkeypatch.setattr(progress, "_choose_view", lambda is_updated: progress.View.TERMINAL)
+    monkeypatch.setattr(progress.updated_line, "show", lambda status, view: statuses.append(status))
+    training = Training(tmp_path, clock)
+    training.report.begin(Objective(), 1)
+    training.run(1, secs=60.0)  # which compiles, and does not count in the time left
+    training.run(10, secs=5.0)
+    training.report.show_progress()
+    training.report.write()
+    training.report.evaluation = {"eval_accuracy": 0.75}
+    clock.secs += 1.0
+    training.report.show_progress()
+    training.run(10, secs=4.0, loss=2.0)
+    training.report.show_progress()
+    texts = [status.text for status in statuses]
+    assert texts == [
+        "0 of 100 steps, compiling",
+        "11 of 100 steps, loss 3, mlm_accuracy 0.08, 16.0 examples/s",
+        "11 of 100 steps, loss 3, mlm_accuracy 0.08, eval_accuracy 0.75, 16.0 examples/s",
+        "21 of 100 steps, loss 2, mlm_accuracy 0.08, eval_accuracy 0.75, 16.0 examples/s",
+    ]
+    left_secs = [status.end_secs and status.end_secs - clock.secs for status in statuses]
+    # 20 steps in 10 seconds.
+    assert left_secs[0] is None
+    assert left_secs[3] == pytest.approx(79 * 0.5)
 
 
 def test_a_report_of_the_call_that_compiles_has_no_speed(tmp_path, clock, lines):
