@@ -65,6 +65,17 @@ HOOKS: Mapping[str, str] = MappingProxyType(
 )
 
 
+# The parts of a project, in the order in which `official-bert` lists their commands.
+STAGES = (
+    "Prepare the data",
+    "Pre-train",
+    "Fine-tune",
+    "Evaluate",
+    "Use the model",
+    "Tools",
+)
+
+
 class Command(NamedTuple):
     """A command of `official-bert`.
 
@@ -76,12 +87,16 @@ class Command(NamedTuple):
         check: `module:name` of a function of the options that raises InputError for a wrong path;
             "" for none. It is called if a flag names a missing file, before the module of
             `function` is imported, and must not import TensorFlow.
+        stage: the part of a project in which the command is used, one of `STAGES`.
+        example: the words after the name of the command in an example.
     """
 
     options: str
     function: str
     summary: str
     check: str = ""
+    stage: str = "Tools"
+    example: str = ""
 
 
 class Family(NamedTuple):

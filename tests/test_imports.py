@@ -46,6 +46,7 @@ SINGLE_IMPORTER = {
     "pyarrow": "data.table_formats",
     "sklearn": "extensions.embeddings.probing",
     "tensorflow_text": "data.pretraining.vocabulary",
+    "rich": "io.progress",
     "safetensors": "checkpoints.huggingface",
     "tensorflow_serving": "serving.signatures",
     "huggingface_hub": "model_hub",

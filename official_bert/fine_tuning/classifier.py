@@ -15,7 +15,7 @@ from official_bert import catalog
 from official_bert.data.tables import Row
 from official_bert.fine_tuning import earlier_training
 from official_bert.fine_tuning.run import fine_tune
-from official_bert.io import errors, reading
+from official_bert.io import errors, progress, reading
 from official_bert.io.errors import InputError, did_you_mean
 from official_bert.model_dir import has_checkpoints
 from official_bert.model_source import resolve
@@ -148,6 +148,7 @@ class Classifier(Predictor):
         *,
         overwrite: bool = False,
         resume: bool = False,
+        verbose: int = 1,
         **flags: Any,
     ) -> Self:
         """Trains a model in a folder, as run_classifier.py does; the same call again resumes a run
@@ -169,6 +170,8 @@ class Classifier(Predictor):
             model: the folder of the model to begin with.
             overwrite: whether a training on other data or with other arguments is replaced.
             resume: whether such a training goes on, on these data and with these arguments.
+            verbose: 1 shows the progress and the result, on a terminal and in a notebook as a bar;
+                0 shows nothing.
             **flags: further flags of run_classifier.py by name, such as num_train_epochs=4.
         """
         data = _training_data(texts, labels)
@@ -203,8 +206,10 @@ class Classifier(Predictor):
         replacing = contextlib.nullcontext()
         if differences or earlier_training.was_killed_while_replacing(options.output_dir):
             replacing = earlier_training.replaced(options.output_dir, holds_other=bool(differences))
-        with replacing:
-            fine_tune(options, sets, {earlier_training.DATA_FACT: digest})
+        with replacing, progress.shown_in_python(bool(verbose)):
+            score = fine_tune(options, sets, {earlier_training.DATA_FACT: digest})
+            if score:
+                progress.show_result(f"{options.output_dir}: {score.metric} {score.value:.4g}")
         trained = cls(folder)
         if dev is not None:
             trained.metrics = reading.read_metrics(

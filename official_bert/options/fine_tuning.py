@@ -52,6 +52,7 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     length_aware_batches: ClassVar[bool] = True
 
     max_seq_length: int = option(
+        basic=True,
         fallback=128,
         check=MIN_SEQ_LENGTH,
         changes_training=True,
@@ -173,14 +174,15 @@ class DataFilesOptions(FineTuningOptions):
     )
     train_file: str | None = option(
         None,
+        basic=True,
         help="The training file to read instead of the one in --data_dir. For tables, you can give "
         "several files and globs.",
     )
     dev_file: str | None = option(
-        None, help="The development file to read instead of the one in --data_dir."
+        None, basic=True, help="The development file to read instead of the one in --data_dir."
     )
     test_file: str | None = option(
-        None, help="The test file to read instead of the one in --data_dir."
+        None, basic=True, help="The test file to read instead of the one in --data_dir."
     )
     do_eval: bool = option(False, basic=True, help="Evaluate the model on the development set.")
     eval_batch_size: int = option(
@@ -303,6 +305,7 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions):
         "of your own; or module:Class for a DataProcessor or a Task of your own."
     )
     max_seq_length: int = option(
+        basic=True,
         fallback=128,
         check=MIN_SEQ_LENGTH,
         changes_training=True,
@@ -489,6 +492,7 @@ class SquadOptions(SquadServing, FineTuningOptions):
         help="The questions to answer: dev-v2.0.json or the like, or a table with its columns.",
     )
     max_seq_length: int = option(
+        basic=True,
         fallback=384,
         check=LENGTH,
         changes_training=True,

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 from official_bert import ClassificationData, Classifier, InputError, Predictor
+from official_bert.fine_tuning import classifier
 from official_bert.fine_tuning import earlier_training as earlier
+from official_bert.fine_tuning.finetuner import Score
+from official_bert.io import progress
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.training import run_log
 from official_bert.training.trainer import Trainer
@@ -449,3 +452,26 @@ def test_a_call_that_was_killed_while_it_replaced_a_training_is_finished_by_the_
             raise InputError("a refusal")
     assert (tmp_path / "run.jsonl").read_text() == expected
     assert not earlier.was_killed_while_replacing(str(tmp_path))
+
+
+@pytest.mark.parametrize("verbose", [None, 1, 0])
+def test_a_training_shows_its_progress_unless_it_is_to_be_mute(
+    tmp_path, monkeypatch, capsys, verbose
+):
+    def fine_tune(options, sets, metadata):
+        steps = progress.Progress("steps", 10)
+        steps(0)
+        monkeypatch.setattr(progress, "MAX_SECS_BETWEEN_LINES", 0.0)
+        steps(4, "loss 0.5")
+        return Score("eval_accuracy", 0.75)
+
+    monkeypatch.setattr(classifier, "fine_tune", fine_tune)
+    monkeypatch.setattr(Classifier, "__init__", lambda self, folder: None)
+    flags = {} if verbose is None else {"verbose": verbose}
+    Classifier.train(tmp_path / "model", ["a", "b"], ["x", "y"], **flags)
+    lines = capsys.readouterr().err.splitlines()
+    if verbose == 0:
+        assert lines == []
+    else:
+        assert re.fullmatch(r"4 of 10 steps, [\d.]+ a second, loss 0.5, [\d:]+ left", lines[0])
+        assert lines[1:] == [f"{tmp_path}/model: eval_accuracy 0.75"]

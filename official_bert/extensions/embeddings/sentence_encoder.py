@@ -26,6 +26,7 @@ from official_bert.extensions.embeddings.sentence_folder import (
 )
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
+from official_bert.io.progress import counted
 from official_bert.io.reading import has_type
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, pooled
@@ -206,7 +207,7 @@ class SentenceEncoder(Extensible):
         # Characters tell enough about tokens.
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         vectors = np.empty((len(texts), self._width), np.float32)
-        for start in range(0, len(order), batch_size):
+        for start in counted(range(0, len(order), batch_size), "batches of texts"):
             rows = order[start : start + batch_size]
             batch = [texts[row] for row in rows]
             vectors[rows] = self._encode(self.tokenizer(batch, max_seq_length=self.max_seq_length))
