@@ -61,6 +61,9 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "predict_mode": "The options of official-bert predict -> a PredictMode of "
         "commands/predict_mode.py, or None where no flag of the extension chooses one. Called "
         "before any file is opened.",
+        "predict_table": "The options of official-bert predict -> an InputTable of "
+        "commands/predict_mode.py, or None where each line of the input is a request. Called "
+        "before the model is loaded.",
     }
 )
 

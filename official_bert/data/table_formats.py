@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 from official_bert.data import tables
@@ -372,15 +373,7 @@ def _read_parquet(path: str) -> Iterator[Row]:
 
     Numbers of labels become the names that Hugging Face records in the file.
     """
-    try:
-        # The package is optional, so a type checker may not see it.
-        import pyarrow  # pyright: ignore[reportMissingImports]
-        from pyarrow import parquet  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise InputError(
-            f"{path}: Parquet needs pyarrow, which cannot be imported ({error}); pip install "
-            "'official-bert[data]'"
-        ) from None
+    pyarrow, parquet = load_parquet(path)
     with files.open_file(path, "rb") as file:
         data = file.read()
     try:
@@ -401,6 +394,27 @@ def _read_parquet(path: str) -> Iterator[Row]:
             if name in labels:
                 fields[column] = _label_name(row, fields[column], labels[name])
         yield row
+
+
+def load_parquet(path: str) -> tuple[ModuleType, ModuleType]:
+    """Imports pyarrow and pyarrow.parquet.
+
+    Args:
+        path: the file that needs them, for the error.
+
+    Raises:
+        InputError: they cannot be imported.
+    """
+    try:
+        # The package is optional, so a type checker may not see it.
+        import pyarrow  # pyright: ignore[reportMissingImports]
+        from pyarrow import parquet  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise InputError(
+            f"{path}: Parquet needs pyarrow, which cannot be imported ({error}); pip install "
+            "'official-bert[data]'"
+        ) from None
+    return pyarrow, parquet
 
 
 def _recorded_labels(

@@ -5,22 +5,25 @@ It calls the function of run_classifier.py.
 
 import contextlib
 import dataclasses
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from absl import logging
 
 from official_bert import catalog
 from official_bert.data.tables import Row
 from official_bert.fine_tuning import earlier_training
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io import errors, reading
-from official_bert.io.errors import InputError, did_you_mean
+from official_bert.io.errors import InputError, did_you_mean, naming_arguments
 from official_bert.model_dir import has_checkpoints
 from official_bert.model_source import resolve
 from official_bert.options.fields import value_type
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
+from official_bert.options.training import BIAS_CORRECTED
 from official_bert.serving.predictor import Predictor, check_value
 from official_bert.tasks.registry import CLASSIFICATION
 
@@ -31,6 +34,30 @@ task_name labels output_dir do_train do_eval do_predict search
 data_dir train_file dev_file test_file
 text_a_column text_b_column label_column has_header label_separator data_format quoting
 """
+# The parts of messages about flags that are no arguments, and what they are in a call.
+_REPLACEMENTS = {
+    "--text_a_column=text_a": "the text",
+    "--text_b_column=text_b": "the second text",
+    "--label_column": "labels",
+    "--output_dir": "folder",
+    "--nodo_lower_case": "do_lower_case=False",
+    "--init_checkpoint": "model",
+}
+# Names of other libraries, and ours.
+_OTHER_NAMES = {
+    "epochs": "num_train_epochs",
+    "num_epochs": "num_train_epochs",
+    "batch_size": "train_batch_size",
+    "lr": "learning_rate",
+    "max_length": "max_seq_length",
+    "seed": "random_seed",
+    "optimizer": "optimizer_type",
+}
+# With fewer texts than this, the defaults of the original make too few updates to learn anything:
+# Mosbach et al. (2021) and Zhang et al. (2021) train longer, and correct Adam's bias.
+_FEW_TEXTS = 200
+_DESCRIBED_METRICS = ("eval_accuracy", "eval_macro_f1", "eval_micro_f1", "eval_spearman")
+_FEW_BATCH_SIZE, _FEW_EPOCHS, _FEW_UPDATES = 16, 20, 200
 
 
 class ClassificationData(NamedTuple):
@@ -169,12 +196,33 @@ class Classifier(Predictor):
             model: the folder of the model to begin with.
             overwrite: whether a training on other data or with other arguments is replaced.
             resume: whether such a training goes on, on these data and with these arguments.
-            **flags: further flags of run_classifier.py by name, such as num_train_epochs=4.
+            **flags: further flags of run_classifier.py by name, such as num_train_epochs=4. For
+                fewer than 200 texts, the defaults make at least 200 updates and 20 epochs, with the
+                bias of Adam corrected.
+
+        Raises:
+            InputError: an argument, the data or the folder cannot be used.
         """
+        with naming_arguments(_list_arguments(), _REPLACEMENTS):
+            return cls._train(folder, texts, labels, dev, model, overwrite, resume, flags)
+
+    @classmethod
+    def _train(  # noqa: PLR0913 - the arguments of train
+        cls,
+        folder: str | os.PathLike,
+        texts: Iterable | ClassificationData,
+        labels: Iterable | None,
+        dev: Any,
+        model: str | os.PathLike | None,
+        overwrite: bool,
+        resume: bool,
+        flags: dict[str, Any],
+    ) -> Self:
         data = _training_data(texts, labels)
         sets = _table_rows(data, dev)
         if "label_type" not in flags:
             data.warn_of_whole_scores()
+        flags = few_texts_flags(len(data.texts), flags) | flags
         column_flags = {f"{name}_column": name for name in sets["train"][0].fields}
         options = catalog.options_class(_COMMAND)(
             task_name="text",
@@ -212,6 +260,43 @@ class Classifier(Predictor):
             )
         return trained
 
+    def describe(self) -> Mapping[str, object]:
+        """Returns what the classifier is, for people, with the metrics of the dev set."""
+        metrics = {
+            name: value
+            for name, value in (self.metrics or {}).items()
+            if name in _DESCRIBED_METRICS
+        }
+        return {**super().describe(), **metrics}
+
+
+def few_texts_flags(num_texts: int, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns values of flags that the caller does not pass, for few texts, and logs them.
+
+    Args:
+        num_texts: the number of texts of the training set.
+        flags: the flags that the caller passes.
+    """
+    if num_texts >= _FEW_TEXTS or not num_texts:
+        return {}
+    batch_size = flags.get("train_batch_size", _FEW_BATCH_SIZE)
+    num_epochs = _FEW_EPOCHS
+    if isinstance(batch_size, int):
+        num_epochs = max(_FEW_EPOCHS, math.ceil(_FEW_UPDATES * batch_size / num_texts))
+    defaults = {
+        "train_batch_size": _FEW_BATCH_SIZE,
+        "num_train_epochs": num_epochs,
+        "optimizer_type": BIAS_CORRECTED,
+    }
+    chosen = {name: value for name, value in defaults.items() if name not in flags}
+    if chosen:
+        logging.info(
+            "%d texts are few, so the training uses %s; pass other values to change them",
+            num_texts,
+            ", ".join(f"{name}={value!r}" for name, value in chosen.items()),
+        )
+    return chosen
+
 
 def _training_data(
     texts: Iterable | ClassificationData, labels: Iterable | None
@@ -241,17 +326,22 @@ def _table_rows(data: ClassificationData, dev: Any) -> dict[str, list[Row]]:
     return sets
 
 
+def _list_arguments() -> dict[str, dataclasses.Field]:
+    """Returns the fields of the flags that are arguments of `train`, by name."""
+    fields = dataclasses.fields(catalog.options_class(_COMMAND))
+    return {field.name: field for field in fields if field.name not in _EXCLUDED_FLAGS.split()}
+
+
 def _checked(flags: dict[str, Any]) -> dict[str, Any]:
     """Returns the values of flags, which must be known and as their flags take them."""
-    fields = dataclasses.fields(catalog.options_class(_COMMAND))
-    fields_by_name = {
-        field.name: field for field in fields if field.name not in _EXCLUDED_FLAGS.split()
-    }
+    fields_by_name = _list_arguments()
     for name, value in flags.items():
         if name not in fields_by_name:
             remedy = (
                 did_you_mean(name, fields_by_name) or "run_classifier.py --helpfull lists the flags"
             )
+            if other_name := _OTHER_NAMES.get(name):
+                remedy = f"did you mean {other_name}?"
             raise InputError(f"{name}: Classifier.train takes no such flag; {remedy}")
         check_value(fields_by_name[name], value)
     return {

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from official_bert import catalog
@@ -49,8 +50,8 @@ class TrainingPlugin:
 
     An extension names its class for the hooks `fine_tuning` and `pretraining`. The core makes an
     object of it for each run, before any set is read, and calls its methods in the order in which
-    they stand here. A run that only evaluates or predicts calls `adapt_model`, `weight_plan` and
-    `check_weights`.
+    they stand here. A run that only evaluates or predicts calls `adapt_model`, `weight_plan`,
+    `check_weights` and `add_predictions`.
 
     Attributes:
         output_files: patterns of the names of the files that the plugin writes into output_dir.
@@ -123,6 +124,17 @@ class TrainingPlugin:
             trainer: the trainer, whose model has the weights that are used.
         """
 
+    def add_predictions(
+        self, output_dir: str, outputs: Mapping[str, np.ndarray], suffix: str
+    ) -> None:
+        """Is called when --do_predict has written the predictions of a test set.
+
+        Args:
+            output_dir: the folder of the prediction files.
+            outputs: the outputs of the task for all examples of the set, each [n, ...].
+            suffix: the ending of the names of the files, such as "_mm".
+        """
+
 
 class CombinedPlugin(TrainingPlugin):
     """All plugins of a run as one, in the order of the extensions."""
@@ -164,6 +176,12 @@ class CombinedPlugin(TrainingPlugin):
     def finish(self, trainer: Trainer) -> None:
         for plugin in self._plugins:
             plugin.finish(trainer)
+
+    def add_predictions(
+        self, output_dir: str, outputs: Mapping[str, np.ndarray], suffix: str
+    ) -> None:
+        for plugin in self._plugins:
+            plugin.add_predictions(output_dir, outputs, suffix)
 
 
 def make_plugin(

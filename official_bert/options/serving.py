@@ -258,16 +258,17 @@ class PredictOptions(PredictorOptions):
     output_file: str = option(
         "-",
         basic=True,
-        help="The file to write, with a JSON object for each line of the input; - is standard "
-        "output.",
+        help="The file to write, with a JSON object for each line of the input, or the table with "
+        "the predictions; - is standard output.",
     )
-    input_format: str = option(
-        TSV,
+    input_format: str | None = option(
+        None,
         basic=True,
         choices=(TSV, JSON),
         help="The format of a line. tsv: texts, separated by tabs. json: an object whose fields "
         "are text_a and text_b; text (ner); question and context; or context and ending0 to "
-        "ending3. A field id is copied to the output. Other fields are ignored with a warning.",
+        "ending3. A field id is copied to the output. Other fields are ignored with a warning. The "
+        "default is a table for files that end in .csv, .tsv, .jsonl or .parquet, and else tsv.",
     )
     on_error: str = option(
         STOP,

@@ -1,6 +1,7 @@
 """Objects to which extensions add methods."""
 
-from collections.abc import Iterable
+import html
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from official_bert import catalog
@@ -19,6 +20,22 @@ class Extensible:
         """Returns a method of an extension, bound to the object."""
         _check_names(type(self))
         return catalog.bind_member(self.methods_hook, self, name)
+
+    def describe(self) -> Mapping[str, object]:
+        """Returns what the object is, for people: the name of a property -> its value."""
+        return {}
+
+    def __repr__(self) -> str:
+        properties = [f"{name}={value!r}" for name, value in self.describe().items()]
+        return f"{type(self).__name__}({', '.join(properties)})"
+
+    def _repr_html_(self) -> str:
+        """Returns the properties as a table, for notebooks."""
+        rows = [
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>"
+            for name, value in self.describe().items()
+        ]
+        return f"<b>{type(self).__name__}</b><table>{''.join(rows)}</table>"
 
     def __dir__(self) -> Iterable[str]:
         _check_names(type(self))

@@ -13,7 +13,7 @@ import numpy as np
 
 from official_bert import catalog
 from official_bert.io import reading
-from official_bert.io.errors import InputError
+from official_bert.io.errors import InputError, naming_arguments
 from official_bert.options.fields import find_fault, value_type
 from official_bert.options.serving import PredictorOptions, PredictorSettings
 from official_bert.serving.extensible import Extensible
@@ -24,6 +24,7 @@ from official_bert.tokenizer_call import list_texts
 
 # A text, the texts of one request, or a list of requests.
 Request = str | tuple[str, ...] | list
+_MOST_LABELS = 8  # labels that a description shows
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
 # Name of a setting -> the family whose clients have it, although no record of a model has it.
 _FAMILY_SETTINGS = {
@@ -82,7 +83,12 @@ class Predictor(Extensible):
         Raises:
             InputError: there is no model, a file is corrupt, or a setting is not for the model.
         """
-        settings = _check_arguments(settings, batch_size)
+        names = {field.name for field in setting_fields()} - {"model"}
+        with naming_arguments(names, {"--model": "model_dir"}):
+            self._open(model_dir, batch_size, _check_arguments(settings, batch_size))
+
+    def _open(self, model_dir: str | os.PathLike, batch_size: int, settings: dict[str, Any]):
+        """Loads a model; the settings are valid."""
         if not isinstance(model_dir, (str, os.PathLike)):
             raise InputError(f"model_dir={model_dir!r}: must be the path of a folder")
         num_threads = settings.pop("num_threads", None)
@@ -116,6 +122,17 @@ class Predictor(Extensible):
         self.num_required = self.client.num_required
         # A client of another package may lack the attribute.
         self.method = getattr(self.client, "method", "")
+
+    def describe(self) -> Mapping[str, object]:
+        """Returns what the model is, for people."""
+        description: dict[str, object] = {"folder": self.path, "task": self.task_name}
+        if labels := self.model.labels:
+            shown = ", ".join(labels[:_MOST_LABELS])
+            others = ", ..." if len(labels) > _MOST_LABELS else ""
+            description["labels"] = f"{len(labels)}: {shown}{others}"
+        description["texts"] = ", ".join(self.columns)
+        description["max_seq_length"] = self.model.max_seq_length
+        return description
 
     def __call__(self, *texts: Request) -> dict | list[dict]:
         """Answers one request or several.

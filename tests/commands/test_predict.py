@@ -265,7 +265,7 @@ def test_json_lines_that_are_read_as_texts_are_warned_of(tmp_path, base_dir, cap
         pytest.param(
             "in.csv",
             '"a dog",x',
-            "each line is read as a text, with its quotes; write texts or JSON lines",
+            "each line is read as a text, with its quotes; leave --input_format out to read a table",
             id="CSV",
         ),
         pytest.param("in", "a text", None, id="text"),
@@ -361,8 +361,8 @@ def test_a_line_is_answered_before_the_next_one_is_there(tags_dir):
 
 
 def test_a_reader_that_leaves_ends_the_job_quietly(tags_dir, tmp_path):
-    (tmp_path / "in.tsv").write_text("the cat\n" * 20000)
-    process = start(tags_dir, f"--input_file={tmp_path / 'in.tsv'}")
+    (tmp_path / "in.txt").write_text("the cat\n" * 20000)
+    process = start(tags_dir, f"--input_file={tmp_path / 'in.txt'}")
     assert words(json.loads(process.stdout.readline())) == ["the", "cat"]
     process.stdout.close()
     (devices,) = process.stderr.read().splitlines()

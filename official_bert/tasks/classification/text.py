@@ -105,10 +105,10 @@ class TextProcessor(DataProcessor):
                 "--label_separator=: is empty; give what separates the labels of an example"
             )
         _check_label_names(labels or (), is_multi_label)
-        # Columns by role: those of the flags, and the names of those that the training set guessed.
+        # Columns by role: those of the flags, and those of the training set.
         assigned = {"text_a": text_a_column, "text_b": text_b_column, "label": label_column}
         self._assigned = {role: column for role, column in assigned.items() if column is not None}
-        self._guessed_names: dict[str, str] = {}
+        self._training_columns: dict[str, str] = {}
         self._label_role = _SCORE if is_regression else _LABEL
         self._has_header = has_header
         self._is_quoted = is_quoted
@@ -151,11 +151,15 @@ class TextProcessor(DataProcessor):
                 f"({', '.join(checkpoint_labels)}), as labels.txt beside it says; leave the flag "
                 "out"
             )
+        columns = {} if settings.do_train else check_columns(settings.columns)
+        text_b_column = settings.text_b_column
+        if text_b_column is None:
+            text_b_column = columns.get("text_b")
         processor = cls(
             settings.text_a_column,
-            settings.text_b_column,
+            text_b_column,
             settings.label_column,
-            has_header=settings.has_header,
+            has_header=settings.has_header is not False,
             labels=settings.labels or checkpoint_labels,
             is_multi_label=label_type == MULTI,
             label_separator=settings.label_separator,
@@ -163,6 +167,7 @@ class TextProcessor(DataProcessor):
             is_quoted=settings.quoting == CSV,
             data_format=settings.data_format,
         )
+        processor._training_columns = dict(columns)
         if settings.is_export:
             processor.has_pairs = settings.num_texts != 1
             processor.needs_pairs = settings.num_texts == 2
@@ -172,7 +177,13 @@ class TextProcessor(DataProcessor):
         label_type = MULTI if self.is_multi_label else SINGLE
         if self.is_regression:
             label_type = SCORE
-        return ClassificationSettings(label_type=label_type).to_record()
+        settings = ClassificationSettings(
+            label_type=label_type,
+            columns=self._training_columns or None,
+            has_header=None if self._has_header else False,
+            quoting=CSV if self._is_quoted else None,
+        )
+        return settings.to_record()
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """Read the training examples, and learn the labels from them unless flags name them.
@@ -183,11 +194,14 @@ class TextProcessor(DataProcessor):
         table = self._read_table(data_dir, "train", self._label_role)
         if self._labels is None and not self.is_regression:
             self._labels = self._learn_labels(table)
-        # The guessed columns of the other sets have the same names, at any position.
-        for role in table.columns.guessed:
-            name = table.columns.column_name(role)
-            if name is not None:
-                self._guessed_names[role] = name
+        # Other tables, also in later runs, have columns of the same names at any position. The
+        # names of sets in memory are not those of the user.
+        if not isinstance(self.named.get("train"), list):
+            self._training_columns = table.column_names()
+            if not self.needs_pairs:
+                self._training_columns.pop("text_b", None)
+            if self._assigned.get("text_b") == "":
+                self._training_columns["text_b"] = ""
         return self._make_examples(table, "train")
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
@@ -206,9 +220,13 @@ class TextProcessor(DataProcessor):
 
     def _read_table(self, data_dir: str, set_name: str, label_role: Role) -> "_Table":
         """Reads the files of a set, and decides their columns."""
-        rows = self._read_rows(data_dir, set_name)
+        rows = self.read_rows(data_dir, set_name)
         names = rows[0].fields if self._has_header else []
-        assigned = {role: name for role, name in self._guessed_names.items() if name in names}
+        assigned = {
+            role: column
+            for role, column in self._training_columns.items()
+            if column in names or not (names and column)
+        }
         assigned |= self._assigned
         if not label_role.is_read:
             if assigned.get("label") not in names:
@@ -222,7 +240,7 @@ class TextProcessor(DataProcessor):
             assigned=assigned,
             width=len(rows[0].fields),
         )
-        if "text_a" not in self._assigned and not self.needs_pairs:
+        if "text_a" not in assigned and not self.needs_pairs:
             self._refuse_second_text(columns)
         return _Table(rows, columns)
 
@@ -239,8 +257,21 @@ class TextProcessor(DataProcessor):
             f"{_TEXT_B.format_flag(name)}, or write {_TEXT_B.format_flag('')} for single texts"
         )
 
-    def _read_rows(self, data_dir: str, set_name: str) -> list[Row]:
-        """Returns the rows of a set, below the names of the columns if it has them."""
+    @property
+    def has_header(self) -> bool:
+        """Whether the first row of a file has the names of the columns."""
+        return self._has_header
+
+    def read_rows(self, data_dir: str, set_name: str) -> list[Row]:
+        """Read the rows of a set, below the names of the columns if it has them.
+
+        Args:
+            data_dir: the folder of the data set; "" if flags name every file.
+            set_name: train, dev or test.
+
+        Raises:
+            InputError: a file is missing or cannot be read.
+        """
         rows_or_files = self.named.get(set_name)
         if isinstance(rows_or_files, list):
             return rows_or_files
@@ -378,6 +409,27 @@ def refuse_text_flags(settings: Mapping[str, Any], others: Collection[str] = ())
             )
 
 
+def check_columns(columns: Any) -> dict[str, str]:
+    """Return the columns that a record has, by role; none if it has none.
+
+    Args:
+        columns: the value in the record.
+
+    Raises:
+        InputError: the value is no mapping of texts to texts.
+    """
+    if columns is None:
+        return {}
+    if isinstance(columns, dict):
+        parts = [*columns, *columns.values()]
+        if all(isinstance(part, str) for part in parts):
+            return columns
+    raise InputError(
+        f"task.json: columns is {columns!r:.60}, which are no names by role; restore what the "
+        "training wrote"
+    )
+
+
 def _check_label_names(labels: Sequence[str], is_multi_label: bool):
     """Raises InputError for labels of --labels that no task can have."""
     if len(set(labels)) < len(labels):
@@ -432,6 +484,10 @@ class _Table:
             if number is not None:
                 self.numbers[role] = number
                 self._flags[role] = f"--{role}_column={columns.name(number)}"
+
+    def column_names(self) -> dict[str, str]:
+        """Returns the names of the columns by role, or their numbers in a table without names."""
+        return {role: self.columns.name(number) for role, number in self.numbers.items()}
 
     def field(self, row: Row, role: str) -> Any:
         """Returns the value of a row in the column of a role; raises InputError if it has none."""

@@ -13,7 +13,7 @@ ROW = Row("a.csv", 2, [])
 
 def training_labels(values, label_type="multi", **settings):
     """The labels of the training set with these values in the column of the label."""
-    flags = {"has_header": True, "label_type": label_type, **settings}
+    flags = {"do_train": False, "label_type": label_type, **settings}
     processor = TextProcessor.from_settings(ClassificationSettings.from_values(flags))
     rows = [Row("train", 0, ["text", "label"], "row")]
     for number, value in enumerate(values):

@@ -26,7 +26,7 @@ def write(tmp_path):
 
 def make_processor(**settings) -> TextProcessor:
     """The processor of a run with these flags."""
-    values = {"has_header": True} | settings
+    values = {"do_train": False} | settings
     return TextProcessor.from_settings(ClassificationSettings.from_values(values))
 
 
@@ -48,6 +48,69 @@ def test_columns_by_name_may_move_between_files(write):
         ("accuracy", "precision", "recall", "f1"),
         "accuracy",
     )
+
+
+@pytest.mark.parametrize(
+    ("train", "flags", "test", "texts"),
+    [
+        pytest.param(
+            "Message\tTeam\nx\ta\ny\tb\n",
+            {},
+            "Team\tMessage\tText\nc\tthis\tother\n",
+            ("this", None),
+            id="guessed columns",
+        ),
+        pytest.param(
+            "m\tsentence2\tlabel\nx\tz\ta\ny\tz\tb\n",
+            {"text_a_column": "m", "text_b_column": "sentence2"},
+            "sentence2\tm\nother\tthis\n",
+            ("this", "other"),
+            id="pairs",
+        ),
+        pytest.param(
+            "text\tsentence2\tlabel\nx\tz\ta\ny\tz\tb\n",
+            {"text_b_column": ""},
+            "sentence2\ttext\nother\tthis\n",
+            ("this", None),
+            id="no second text",
+        ),
+        pytest.param(
+            "1\tx\ta\n2\ty\tb\n",
+            {"text_a_column": "1", "has_header": False},
+            "3\tthis\n",
+            ("this", None),
+            id="numbers",
+        ),
+        pytest.param(
+            "Message\tTeam\nx\ta\ny\tb\n",
+            {},
+            "Sentence\tdate\nthis\tnow\n",
+            ("this", None),
+            id="a usual name in place of that of the training",
+        ),
+    ],
+)
+def test_a_later_run_reads_the_columns_of_the_training(write, train, flags, test, texts):
+    data_dir = write(train=train, test=test)
+    trained = make_processor(do_train=True, **flags)
+    trained.get_train_examples(data_dir)
+    record = json.loads(json.dumps(trained.settings()))
+    for processor in (
+        make_processor(**record),
+        make_processor(**make_processor(**record).settings()),
+    ):
+        (example,) = processor.get_test_examples(data_dir)
+        assert (example.text_a, example.text_b) == texts
+    # A training does not read them.
+    with_record = make_processor(do_train=True, **record | {"has_header": True})
+    assert with_record.settings().get("columns") is None
+
+
+def test_damaged_columns_of_a_record_are_refused():
+    with pytest.raises(
+        InputError, match=r"^task.json: columns is \[3\], which are no names by role"
+    ):
+        make_processor(columns=[3])
 
 
 def test_pairs_by_number_without_a_header(write):
