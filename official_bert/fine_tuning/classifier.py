@@ -21,17 +21,19 @@ from official_bert.io import errors, reading
 from official_bert.io.errors import InputError, did_you_mean, naming_arguments
 from official_bert.model_dir import has_checkpoints
 from official_bert.model_source import resolve
-from official_bert.options.fields import value_type
-from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
+from official_bert.options.fields import find_fault, value_type
+from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, ClassificationOptions
 from official_bert.options.training import BIAS_CORRECTED
 from official_bert.serving.predictor import Predictor, check_value
 from official_bert.tasks.registry import CLASSIFICATION
 
 _COMMAND = "run_classifier"
+_DEV_SHARE = "dev_fraction"  # a flag of the extension tables
 # Flags that arguments of `train` replace, and flags of files.
 _EXCLUDED_FLAGS = """
 task_name labels output_dir do_train do_eval do_predict search
 data_dir train_file dev_file test_file
+dev_fraction all_probabilities
 text_a_column text_b_column label_column has_header label_separator data_format quoting
 """
 # The parts of messages about flags that are no arguments, and what they are in a call.
@@ -40,6 +42,7 @@ _REPLACEMENTS = {
     "--text_b_column=text_b": "the second text",
     "--label_column": "labels",
     "--output_dir": "folder",
+    "--dev_fraction": "dev",
     "--nodo_lower_case": "do_lower_case=False",
     "--init_checkpoint": "model",
 }
@@ -170,7 +173,7 @@ class Classifier(Predictor):
         folder: str | os.PathLike,
         texts: Iterable | ClassificationData,
         labels: Iterable | None = None,
-        dev: tuple[Iterable, Iterable] | ClassificationData | None = None,
+        dev: tuple[Iterable, Iterable] | ClassificationData | float | None = None,
         model: str | os.PathLike | None = None,
         *,
         overwrite: bool = False,
@@ -192,7 +195,8 @@ class Classifier(Predictor):
             folder: the folder of the trained model.
             texts: texts, or pairs of texts; or ClassificationData, without `labels`.
             labels: the label of each text, as ClassificationData describes them.
-            dev: what the trained model is evaluated on.
+            dev: what the trained model is evaluated on: texts and labels, or a share of `texts`,
+                such as 0.15, which it is not trained on.
             model: the folder of the model to begin with.
             overwrite: whether a training on other data or with other arguments is replaced.
             resume: whether such a training goes on, on these data and with these arguments.
@@ -204,35 +208,20 @@ class Classifier(Predictor):
             InputError: an argument, the data or the folder cannot be used.
         """
         with naming_arguments(_list_arguments(), _REPLACEMENTS):
-            return cls._train(folder, texts, labels, dev, model, overwrite, resume, flags)
+            data = _training_data(texts, labels)
+            sets = _table_rows(data, dev)
+            options = _make_options(folder, data, dev, model, flags)
+            return cls._train(options, sets, overwrite=overwrite, resume=resume)
 
     @classmethod
-    def _train(  # noqa: PLR0913 - the arguments of train
+    def _train(
         cls,
-        folder: str | os.PathLike,
-        texts: Iterable | ClassificationData,
-        labels: Iterable | None,
-        dev: Any,
-        model: str | os.PathLike | None,
+        options: ClassificationOptions,
+        sets: Mapping[str, list[Row]],
         overwrite: bool,
         resume: bool,
-        flags: dict[str, Any],
     ) -> Self:
-        data = _training_data(texts, labels)
-        sets = _table_rows(data, dev)
-        if "label_type" not in flags:
-            data.warn_of_whole_scores()
-        flags = few_texts_flags(len(data.texts), flags) | flags
-        column_flags = {f"{name}_column": name for name in sets["train"][0].fields}
-        options = catalog.options_class(_COMMAND)(
-            task_name="text",
-            output_dir=os.fspath(folder),
-            do_train=True,
-            do_eval=dev is not None,
-            **column_flags,
-            **{"label_type": data.label_type, "model": model and os.fspath(model)}
-            | _checked(flags),
-        )
+        """Trains on rows, unless the folder holds a training on others."""
         if overwrite and resume:
             raise InputError("overwrite, resume: exclude each other; give one of the two")
         digest = earlier_training.rows_digest(sets["train"])
@@ -253,8 +242,8 @@ class Classifier(Predictor):
             replacing = earlier_training.replaced(options.output_dir, holds_other=bool(differences))
         with replacing:
             fine_tune(options, sets, {earlier_training.DATA_FACT: digest})
-        trained = cls(folder)
-        if dev is not None:
+        trained = cls(options.output_dir)
+        if options.do_eval:
             trained.metrics = reading.read_metrics(
                 os.path.join(options.output_dir, "eval_results.txt")
             )
@@ -310,19 +299,61 @@ def _training_data(
     return ClassificationData.from_lists(texts, labels)
 
 
+def _make_options(
+    folder: str | os.PathLike,
+    data: ClassificationData,
+    dev: Any,
+    model: str | os.PathLike | None,
+    flags: Mapping[str, Any],
+) -> ClassificationOptions:
+    """Returns the flags of the run; raises InputError for arguments that are no flags."""
+    if "label_type" not in flags:
+        data.warn_of_whole_scores()
+    options_class = catalog.options_class(_COMMAND)
+    values: dict[str, Any] = {"label_type": data.label_type}
+    share = 0.0
+    if _is_share(dev):
+        share = float(dev)
+        fields = {field.name: field for field in dataclasses.fields(options_class)}
+        if _DEV_SHARE not in fields:
+            raise InputError("dev: a share needs the extension tables; give (texts, labels)")
+        if fault := find_fault(fields[_DEV_SHARE], share):
+            raise InputError(f"dev={dev!r}: {fault}")
+        values[_DEV_SHARE] = share
+    values |= few_texts_flags(round(len(data.texts) * (1 - share)), flags)
+    values["model"] = model and os.fspath(model)
+    column_names = data.rows("train")[0].fields
+    return options_class(
+        task_name="text",
+        output_dir=os.fspath(folder),
+        do_train=True,
+        do_eval=dev is not None,
+        **{f"{name}_column": name for name in column_names},
+        **values | _checked(flags),
+    )
+
+
+def _is_share(dev: Any) -> bool:
+    """Returns whether the dev set is a share of the texts."""
+    return isinstance(dev, (int, float)) and not isinstance(dev, bool)
+
+
 def _table_rows(data: ClassificationData, dev: Any) -> dict[str, list[Row]]:
     """Returns the rows of the training set and, if there is one, of the dev set."""
-    is_pair = isinstance(dev, tuple) and len(dev) == 2
-    if dev is not None and (not is_pair or any(isinstance(part, str) for part in dev)):
-        raise InputError("dev: must be a pair, (texts, labels), or ClassificationData")
     sets = {"train": data.rows("train")}
-    if dev is not None:
-        sets["dev"] = ClassificationData.from_lists(*dev).rows("dev")
-        if sets["dev"][0].fields != sets["train"][0].fields:
-            raise InputError(
-                "dev: one of the two sets has pairs of texts, the other single texts; give both "
-                "alike"
-            )
+    if dev is None or _is_share(dev):
+        return sets
+    is_pair = isinstance(dev, tuple) and len(dev) == 2
+    if not is_pair or any(isinstance(part, str) for part in dev):
+        raise InputError(
+            "dev: must be a pair, (texts, labels), ClassificationData, or a share of the texts, "
+            "such as 0.15"
+        )
+    sets["dev"] = ClassificationData.from_lists(*dev).rows("dev")
+    if sets["dev"][0].fields != sets["train"][0].fields:
+        raise InputError(
+            "dev: one of the two sets has pairs of texts, the other single texts; give both alike"
+        )
     return sets
 
 

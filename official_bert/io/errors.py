@@ -118,7 +118,7 @@ def format_arguments(sentence: str, names: Iterable[str], others: Mapping[str, s
         others: as of `naming_arguments`.
     """
     for part, replacement in others.items():
-        sentence = re.sub(rf"{re.escape(part)}(?![\w=])", replacement, sentence)
+        sentence = re.sub(rf"{re.escape(part)}(?!\w)", replacement, sentence)
     known_names = set(names)
 
     def replace(match: re.Match) -> str:

@@ -354,7 +354,11 @@ def test_data_that_cannot_be_trained_on(base, tmp_path, texts, labels, message):
         ("batch_size", 3, f"^batch_size: {NO_FLAG}; did you mean train_batch_size"),
         ("lerning_rate", 1, f"^lerning_rate: {NO_FLAG}; did you mean learning_"),
         ("data_dir", "d", f"^data_dir: {NO_FLAG}; run_classifier.py --helpfull"),
-        ("dev", ["a", "b"], r"^dev: must be a pair, \(texts, labels\), or ClassificationData"),
+        (
+            "dev",
+            ["a", "b"],
+            r"^dev: must be a pair, \(texts, labels\), ClassificationData, or a share of",
+        ),
         ("dev", ("a", "b"), "^dev: must be a pair"),
         ("learning_rate", "1e-4", "^learning_rate='1e-4': must be a number"),
         ("class_weights", "1,2", "^class_weights='1,2': must be a list of texts"),

@@ -9,7 +9,9 @@ EXTENSION = Extension(
     summary="Adds predictions to the rows of CSV, TSV, JSON lines and Parquet.",
     options={
         "predict": f"{_HERE}.options:InputTableOptions",
-        "run_classifier": f"{_HERE}.options:PredictionTableOptions",
+        "run_classifier": f"{_HERE}.options:TextTrainingOptions",
+        "run_ner": f"{_HERE}.options:SplitOptions",
+        "run_swag": f"{_HERE}.options:SplitOptions",
     },
     hooks={
         "fine_tuning": f"{_HERE}.plugin:TablesPlugin",

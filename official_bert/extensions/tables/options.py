@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.options.fields import TEXT, option
+from official_bert.options.fields import COMMON, TEXT, option
 from official_bert.options.fine_tuning import CSV, DATA_FORMATS, NO_QUOTING
 
 
@@ -54,3 +54,24 @@ class PredictionTableOptions:
         help="With text and --do_predict, the table of predictions has a column for each label, "
         "with its probability.",
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitOptions:
+    """The development set of people who have one file."""
+
+    chapter: ClassVar[str] = COMMON
+
+    dev_fraction: float | None = option(
+        None,
+        check=(lambda share: 0.0 < share < 1.0, "must be between 0 and 1, without both"),
+        changes_training=True,
+        help="The share of the training file that becomes the development set, such as 0.15. It is "
+        "drawn at random, by the same seed in each run, with the same shares of the labels as the "
+        "file.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextTrainingOptions(PredictionTableOptions, SplitOptions):
+    """What the extension adds to run_classifier."""

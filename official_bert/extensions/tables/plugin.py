@@ -18,10 +18,11 @@ from official_bert.config import BertConfig
 from official_bert.data.table_formats import JSON_LINES, PARQUET, choose_format
 from official_bert.data.tables import Row
 from official_bert.extensions.tables.answer_columns import choose_names, make_columns
-from official_bert.extensions.tables.options import PredictionTableOptions
+from official_bert.extensions.tables.dev_split import SEED, split_examples
+from official_bert.extensions.tables.options import PredictionTableOptions, SplitOptions
 from official_bert.extensions.tables.table_writer import open_writer
-from official_bert.fine_tuning.plugin import TrainingPlugin
-from official_bert.io import writing
+from official_bert.fine_tuning.plugin import TrainingPlugin, TrainingRun
+from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import CSV
 from official_bert.tasks.base import TrainableTask
@@ -41,6 +42,11 @@ class TablesPlugin(TrainingPlugin):
     def __init__(self, options: Any, config: BertConfig, task: TrainableTask):
         self._options = options
         self._flags = catalog.options_part(options, PredictionTableOptions)
+        self._dev_fraction = catalog.options_part(options, SplitOptions).dev_fraction
+        self._split_metadata: dict[str, object] = {}
+        self.splits_training_set = self._dev_fraction is not None
+        if self.splits_training_set:
+            self._refuse_dev_set()
         self._task = task if isinstance(task, ClassificationTask) else None
         self._processor = None
         if self._task is not None and isinstance(self._task.processor, TextProcessor):
@@ -50,6 +56,44 @@ class TablesPlugin(TrainingPlugin):
                 "--all_probabilities: only goes with --task_name=text and --do_predict; leave it "
                 "out"
             )
+
+    def _refuse_dev_set(self):
+        """Raises InputError if there is a development set beside the flag."""
+        options = self._options
+        dev_files = [options.dev_file] if options.dev_file else []
+        if options.data_dir and not dev_files:
+            dev_files = files.matching("dev.*", options.data_dir)
+        if dev_files:
+            raise InputError(
+                f"--dev_fraction={self._dev_fraction:g}: {dev_files[0]} is a development set; "
+                "leave the flag out, or move the file away"
+            )
+
+    def split_training_set(self, examples: Any) -> tuple[Any, Any]:
+        """Returns the examples to train on and those to evaluate on.
+
+        Args:
+            examples: the examples of the training file.
+        """
+        assert self._dev_fraction is not None, "the flag is there"
+        split = split_examples(examples, self._dev_fraction)
+        self._split_metadata = {
+            "dev_split": {
+                "fraction": self._dev_fraction,
+                "seed": SEED,
+                "num_train": split.num_train,
+                "num_dev": split.num_dev,
+            }
+        }
+        return split.train, split.dev
+
+    def prepare(self, run: TrainingRun) -> Mapping[str, object]:
+        """Returns the sizes of the parts of the training set for run.jsonl.
+
+        Args:
+            run: the training.
+        """
+        return self._split_metadata
 
     def add_predictions(
         self, output_dir: str, outputs: Mapping[str, np.ndarray], suffix: str
