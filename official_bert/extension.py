@@ -48,6 +48,9 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "predictor_methods": "No arguments -> a mapping: name of a method of "
         "official_bert.Predictor -> a function whose first argument is the Predictor. Called when "
         "a method that the Predictor's class lacks is used or listed.",
+        "predictor_frame": "An official_bert.Predictor and the arguments of a call -> a "
+        "RequestFrame of serving/predictor.py, or None where the arguments are texts. Called by "
+        "each call.",
         "encoder_methods": "No arguments -> a mapping: name of a method -> a function whose first "
         "argument has the method `encode`: texts -> float32[n, width]. Called as predictor_methods "
         "is, for objects such as official_bert.SentenceEncoder.",

@@ -25,8 +25,8 @@ MAX_STATEMENTS = {
     "cli": 337,
     "commands": 1090,
     "compat": 245,
-    "data": 2863,
-    "fine_tuning": 1014,
+    "data": 2916,
+    "fine_tuning": 1027,
     "graph_text": 526,
     "io": 970,
     "metrics": 366,
@@ -34,8 +34,8 @@ MAX_STATEMENTS = {
     "modules": 1812,
     "optimization": 327,
     "options": 487,
-    "serving": 1001,
-    "tasks": 3829,
+    "serving": 1033,
+    "tasks": 3905,
     "training": 1699,
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa

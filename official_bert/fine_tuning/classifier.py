@@ -43,6 +43,8 @@ _REPLACEMENTS = {
     "--label_column": "labels",
     "--output_dir": "folder",
     "--dev_fraction": "dev",
+    "name those of the zeros and ones in their order, --labels=a,b": "use "
+    "ClassificationData.from_frame(frame, label=['a', 'b'])",
     "--nodo_lower_case": "do_lower_case=False",
     "--init_checkpoint": "model",
 }
@@ -94,18 +96,24 @@ class ClassificationData(NamedTuple):
 
     @classmethod
     def from_frame(
-        cls, frame: Any, text: str | Iterable[str] = "text", label: str = "label"
+        cls, frame: Any, text: str | Iterable[str] = "text", label: str | Iterable[str] = "label"
     ) -> Self:
         """Makes the data from columns of a pandas frame.
 
         Args:
             frame: the frame.
             text: the name of the column with the texts; for pairs, the names of the two columns.
-            label: the name of the column with the labels.
+            label: the name of the column with the labels; or the names of several columns with
+                zeros and ones, each of which is a label. If each row has a single one, it is the
+                label of the text; otherwise a text has several labels.
+
+        Raises:
+            InputError: one of several columns has another value than zero and one.
         """
-        if isinstance(text, str):
-            return cls.from_lists(frame[text], frame[label])
-        return cls.from_lists(zip(*(frame[name] for name in text), strict=True), frame[label])
+        texts = frame[text] if isinstance(text, str) else _zip_columns(frame, text)
+        if isinstance(label, str):
+            return cls.from_lists(texts, frame[label])
+        return cls.from_lists(texts, _read_indicators(frame, list(label)))
 
     @property
     def label_type(self) -> str:
@@ -379,6 +387,27 @@ def _checked(flags: dict[str, Any]) -> dict[str, Any]:
         name: float(value) if value_type(fields_by_name[name]) is float else value
         for name, value in flags.items()
     }
+
+
+def _zip_columns(frame: Any, names: Iterable[str]) -> Iterable[tuple]:
+    """Returns the values of each row in some columns of a frame."""
+    return zip(*(frame[name] for name in names), strict=True)
+
+
+def _read_indicators(frame: Any, names: list[str]) -> list:
+    """Returns the labels of each row from a column of zeros and ones for each label."""
+    all_labels = []
+    for number, bits in enumerate(_zip_columns(frame, names)):
+        for name, bit in zip(names, bits, strict=True):
+            if bit not in (0, 1):
+                raise InputError(
+                    f"label: row {number}: the column {name} has {bit!r}; give columns of zeros "
+                    "and ones, or the name of one column"
+                )
+        all_labels.append([name for name, bit in zip(names, bits, strict=True) if bit])
+    if all(len(labels) == 1 for labels in all_labels):
+        return [label for (label,) in all_labels]
+    return all_labels
 
 
 def _plain(value: Any) -> Any:

@@ -240,11 +240,11 @@ class PredictorOptions(
         help="With a single-label classifier, override its --abstain_below: predict no label below "
         "this probability. With 0, every text gets a label.",
     )
-    split_punctuation: bool | None = option(
+    pre_tokenized: bool | None = option(
         None,
-        help="With a tagger, split punctuation and ideographs from words, as running text needs. "
-        "Otherwise only blanks separate words. The default is false for models that run_ner.py "
-        "trained, as in their data, and true for folders of transformers.",
+        help="With a tagger, only blanks separate the words of a text, as in the files of "
+        "run_ner.py. Without this flag, punctuation and ideographs are words of their own, as "
+        "running text needs. An export of text always separates words at blanks.",
     )
 
 

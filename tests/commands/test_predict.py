@@ -70,11 +70,13 @@ def test_every_line_has_its_answer_in_its_place(tmp_path, tags_dir, monkeypatch)
         tags_dir,
         data.encode(),
         batch_size=8,
+        pre_tokenized=True,
     )
     *first_answers, last_answer = answers
     assert [words(answer) for answer in first_answers] == [text.split() for text in texts]
     assert words(last_answer) == ["naïve\u2028cat"]
-    assert answers == list(Predictor(tags_dir).answers([*texts, "naïve\u2028cat"]))
+    predictor = Predictor(tags_dir, pre_tokenized=True)
+    assert answers == list(predictor.answers([*texts, "naïve\u2028cat"]))
     assert "naïve".encode() in (tmp_path / "out").read_bytes()
 
 

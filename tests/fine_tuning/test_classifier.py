@@ -267,6 +267,12 @@ def test_columns_of_a_frame():
     assert integers.label_type == "single"
     floats = ClassificationData.from_frame(frame, "b", "s")
     assert floats.label_type == "score"
+    one_hot = pandas.DataFrame({"t": ["x", "y"], "p": [1, 0], "q": [False, True]})
+    assert ClassificationData.from_frame(one_hot, "t", ["p", "q"]).labels == ["p", "q"]
+    multi_hot = pandas.DataFrame({"t": ["x", "y"], "p": [1, 0], "q": [1.0, 0.0]})
+    assert ClassificationData.from_frame(multi_hot, "t", ["p", "q"]).labels == [["p", "q"], []]
+    with pytest.raises(InputError, match=r"^label: row 1: the column s has 1.5; give columns of"):
+        ClassificationData.from_frame(frame.replace({0.5: 1}), "b", ["s", "s"])
     texts = ClassificationData.from_frame(frame, "b", "a")
     assert texts.label_type == "single"
     assert texts.labels == ["x", None]
@@ -305,7 +311,9 @@ NO_FLAG = "Classifier.train takes no such flag"
         pytest.param(
             ["a", "b"],
             [[1, 0, 1], [0, 1, 0]],
-            "^train: each example has 3 zeros or ones in place of labels; give",
+            "^train: each example has 3 zeros or ones in place of labels; give the names of its "
+            r"labels, as in a,b or a JSON list, in one column, or use "
+            r"ClassificationData.from_frame\(frame, label=\['a', 'b'\]\)$",
             id="vectors of zeros and ones",
         ),
         pytest.param(

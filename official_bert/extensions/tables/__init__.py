@@ -15,6 +15,7 @@ EXTENSION = Extension(
     },
     hooks={
         "fine_tuning": f"{_HERE}.plugin:TablesPlugin",
+        "predictor_frame": f"{_HERE}.frames:split_frame",
         "predictor_methods": f"{_HERE}.training_report:methods",
         "predict_table": f"{_HERE}.request_table:find_table",
     },

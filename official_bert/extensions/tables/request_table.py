@@ -21,14 +21,13 @@ from official_bert.commands.predict_mode import (
     Window,
     input_name,
 )
-from official_bert.data.column_roles import Columns, Role, decide_columns, fold_name
+from official_bert.data.column_roles import Columns, fold_name
 from official_bert.data.table_formats import (
     CSV,
     JSON_LINES,
     PARQUET,
     TSV,
     choose_format,
-    parse_text,
     read_records,
     read_rows,
 )
@@ -36,19 +35,17 @@ from official_bert.data.tables import Row
 from official_bert.extensions.tables.answer_columns import ERROR, choose_names, make_columns
 from official_bert.extensions.tables.options import InputTableOptions
 from official_bert.extensions.tables.table_writer import TableWriter, open_writer
+from official_bert.extensions.tables.text_columns import (
+    decide_text_columns,
+    known_names,
+    read_texts,
+)
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.options.serving import STOP, PredictOptions
 from official_bert.serving.predictor import WINDOW_BATCHES
-from official_bert.tasks.classification.text import check_columns
 
 _ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
-# Column of a request -> the usual names of its column in a table.
-_USUAL_NAMES = {
-    "text_a": ("text", "text_a", "sentence", "sentence1"),
-    "text_b": ("text_b", "sentence2"),
-    "text": ("text", "sentence"),
-}
 _STANDARD_INPUT = "/dev/stdin"
 
 
@@ -125,7 +122,6 @@ class RequestTable(InputTable):
         """
         self._mode = mode
         settings = mode.predictor.model.record.settings
-        self._training_columns = check_columns(settings.get("columns"))
         if self._flags.has_header is None:
             self._has_header = settings.get("has_header") is not False
         if self._flags.quoting is None:
@@ -147,13 +143,8 @@ class RequestTable(InputTable):
         """Returns whether some names have all columns of texts that a request needs."""
         folded = {fold_name(name) for name in names}
         predictor = self._mode.predictor
-        for column in predictor.columns[: predictor.num_required]:
-            known_names = {fold_name(name) for name in _list_usual_names(column)}
-            if column in self._training_columns:
-                known_names.add(fold_name(self._training_columns[column]))
-            if not known_names & folded:
-                return False
-        return True
+        required = predictor.columns[: predictor.num_required]
+        return all(known_names(predictor, column) & folded for column in required)
 
     def windows(self) -> Iterator[Window]:
         """Yields the requests of all rows, some at a time."""
@@ -241,7 +232,7 @@ class RequestTable(InputTable):
             if list(record) != names:
                 raise row.error("has other columns than the first file; give files with equal ones")
             try:
-                texts = self._read_texts(row, record, columns)
+                texts = read_texts(self._mode.predictor, row, record, columns)
                 self._mode.check(texts)
             except InputError as error:
                 if self._options.on_error == STOP:
@@ -261,56 +252,14 @@ class RequestTable(InputTable):
         return InputError(f"{row.where}: {sentence}; {remedy}")
 
     def _decide_columns(self, names: list[str]) -> Columns:
-        predictor = self._mode.predictor
-        text_columns = self._flags.text_columns or []
-        if len(text_columns) > len(predictor.columns):
-            raise InputError(
-                f"--text_columns={','.join(text_columns)}: names {len(text_columns)} columns, and "
-                f"the model reads {', '.join(predictor.columns)}; leave the others out"
-            )
-        roles = [
-            Role(
-                column,
-                _list_usual_names(column),
-                is_required=number < predictor.num_required,
-                position=number,
-                can_be_guessed=column in _USUAL_NAMES,
-                flag="text_columns",
-            )
-            for number, column in enumerate(predictor.columns)
-        ]
         has_names = self._has_header or self._format in (JSON_LINES, PARQUET)
-        assigned = {
-            role: column
-            for role, column in self._training_columns.items()
-            if role in predictor.columns and (column in names or not column)
-        }
-        assigned |= dict(zip(predictor.columns, text_columns, strict=False))
-        return decide_columns(
-            path=input_name(self._options),
-            names=names if has_names else [],
-            roles=roles,
-            assigned=assigned,
-            width=len(names),
+        return decide_text_columns(
+            self._mode.predictor,
+            input_name(self._options),
+            names,
+            has_names=has_names,
+            text_columns=self._flags.text_columns,
         )
-
-    def _read_texts(self, row: Row, record: Mapping[str, Any], columns: Columns) -> Sequence[str]:
-        """Returns the texts of the request in a row; an optional text may be missing."""
-        predictor = self._mode.predictor
-        texts = []
-        for number, column in enumerate(predictor.columns):
-            name = columns.column_name(column)
-            if name is None:
-                break
-            value = record[name]
-            if value in (None, "") and number >= predictor.num_required:
-                break
-            texts.append(parse_text(row, value, name))
-        return texts
-
-
-def _list_usual_names(column: str) -> tuple[str, ...]:
-    return _USUAL_NAMES.get(column, (column,))
 
 
 def _choose_output_format(output_file: str, input_format: str) -> str:

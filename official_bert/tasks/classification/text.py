@@ -222,17 +222,23 @@ class TextProcessor(DataProcessor):
         """Reads the files of a set, and decides their columns."""
         rows = self.read_rows(data_dir, set_name)
         names = rows[0].fields if self._has_header else []
-        assigned = {
-            role: column
-            for role, column in self._training_columns.items()
-            if column in names or not (names and column)
-        }
+        assigned: dict[str, str | list[str]] = {}
+        for role, column in self._training_columns.items():
+            is_known = column in names or _split_columns(column, names)
+            if is_known or not (names and column):
+                assigned[role] = column
         assigned |= self._assigned
         if not label_role.is_read:
             if assigned.get("label") not in names:
                 assigned.pop("label", None)
             if not names:
                 label_role = label_role._replace(position=None)
+        if label_role.is_read and "label" not in assigned:
+            _refuse_indicators(rows, names, label_role)
+        label_columns = _split_columns(assigned.get("label"), names)
+        if label_columns:
+            assigned["label"] = label_columns
+            label_role = label_role._replace(is_list=True)
         columns = decide_columns(
             path=rows[0].path,
             names=names,
@@ -285,6 +291,9 @@ class TextProcessor(DataProcessor):
 
     def _learn_labels(self, table: "_Table") -> list[str]:
         """Returns the labels that occur, sorted; as numbers if all of them are numbers."""
+        if len(table.label_names) > 1:
+            not_empty(table.rows, table.path)
+            return list(table.label_names)
         distinct_labels: set[str] = set()
         for row in not_empty(table.rows, table.path):
             distinct_labels.update(self._read_labels(table, row))
@@ -314,7 +323,7 @@ class TextProcessor(DataProcessor):
         if is_labelled:
             labels = self.get_labels()
             label_checks.check_names(table.path, labels or ())
-            if table.header and table.header.line:
+            if table.header and table.header.line and len(table.label_names) == 1:
                 warn_of_lost_row(table.header, table.numbers["label"], labels)
         # The encoder turns () into a zero for each label.
         unknown = () if self.is_multi_label else None
@@ -377,10 +386,15 @@ class TextProcessor(DataProcessor):
 
         There is one of them, or any number in multi-label classification.
         """
+        if len(table.label_names) > 1:
+            bits = [parse_label(row, value) for value in table.label_fields(row)]
+            return label_checks.read_indicators(row, bits, table.label_names, self.is_multi_label)
         value = table.field(row, "label")
         if self.is_multi_label:
             parts = label_checks.split_labels(row, value, self._separator)
             labels = [parse_label(row, part) for part in parts]
+            if self._labels is not None:
+                labels = label_checks.name_bits(labels, self._labels)
             return [label for label in labels if label]
         label_checks.refuse_list(row, value)
         label = parse_label(row, value)
@@ -452,6 +466,29 @@ def _find_qnli_question(names: Sequence[str]) -> int | None:
     return None
 
 
+def _split_columns(value: str | list[str] | None, names: Sequence[str]) -> list[str]:
+    """Returns the columns in the value of --label_column if it names several; else none."""
+    if not isinstance(value, str) or "," not in value:
+        return []
+    folded_names = {fold_name(name) for name in names}
+    columns = value.split(",")
+    is_list = fold_name(value) not in folded_names
+    if is_list and all(fold_name(column) in folded_names for column in columns):
+        return columns
+    return []
+
+
+def _refuse_indicators(rows: Sequence[Row], names: Sequence[str], label_role: Role):
+    """Raises InputError if no column has a usual name of the label, and several have bits."""
+    if not names or any(fold_name(name) in label_role.usual_names for name in names):
+        return
+    columns = []
+    for number in range(len(names)):
+        values = [row.fields[number] if number < len(row.fields) else "" for row in rows[1:]]
+        columns.append([str(value) for value in values])
+    label_checks.refuse_indicators(rows[0].path, names, columns)
+
+
 def _warn_of_missing_texts(path: str, examples: Sequence[InputExample]):
     texts = []
     for example in examples:
@@ -487,7 +524,22 @@ class _Table:
 
     def column_names(self) -> dict[str, str]:
         """Returns the names of the columns by role, or their numbers in a table without names."""
-        return {role: self.columns.name(number) for role, number in self.numbers.items()}
+        names = {role: self.columns.name(number) for role, number in self.numbers.items()}
+        if self.label_names:
+            names["label"] = ",".join(self.label_names)
+        return names
+
+    @property
+    def label_names(self) -> list[str]:
+        """The names of the columns of the label: one, or one for each label."""
+        return [self.columns.name(number) for number in self.columns.role_columns["label"]]
+
+    def label_fields(self, row: Row) -> list[Any]:
+        """Returns the values of a row in the columns of the label."""
+        numbers = self.columns.role_columns["label"]
+        return [
+            row.field(number, f"--label_column={self.columns.name(number)}") for number in numbers
+        ]
 
     def field(self, row: Row, role: str) -> Any:
         """Returns the value of a row in the column of a role; raises InputError if it has none."""
