@@ -61,6 +61,8 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "serving/export.py, or None. Called before the model is built.",
         "export_runtimes": "No arguments -> an ExportRuntimes of "
         "serving/exported_model.py. Called when a model is opened.",
+        "read_tagged": "The path of a file of run_ner, and whether its tags are needed -> a "
+        "ConllFile of data/tables.py, or None for a file that the core reads.",
         "predict_mode": "The options of official-bert predict -> a PredictMode of "
         "commands/predict_mode.py, or None where no flag of the extension chooses one. Called "
         "before any file is opened.",

@@ -25,7 +25,7 @@ MAX_STATEMENTS = {
     "cli": 337,
     "commands": 1090,
     "compat": 245,
-    "data": 2916,
+    "data": 2930,
     "fine_tuning": 1027,
     "graph_text": 526,
     "io": 970,
@@ -34,8 +34,8 @@ MAX_STATEMENTS = {
     "modules": 1812,
     "optimization": 327,
     "options": 487,
-    "serving": 1033,
-    "tasks": 3905,
+    "serving": 1041,
+    "tasks": 3913,
     "training": 1699,
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa

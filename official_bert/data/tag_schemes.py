@@ -29,8 +29,14 @@ def convert_schemes(path: str, sentences: Sequence[Sequence[str]]) -> list[Seque
         path: the file, for the log, which names the scheme.
         sentences: the tags of each sentence.
     """
-    distinct_tags = {tag for tags in sentences for tag in tags} - {OUTSIDE}
-    marks = {tag.partition("-")[0] for tag in distinct_tags}
+    distinct_tags: set[str] = set()
+    for tags in sentences:
+        distinct_tags.update(tags)
+    distinct_tags.discard(OUTSIDE)
+    marks = set()
+    for tag in distinct_tags:
+        mark, _, _ = tag.partition("-")
+        marks.add(mark)
     if not distinct_tags or marks <= _PLAIN_MARKS:
         return list(sentences)
     for scheme, replacements in _SCHEMES.items():
@@ -38,7 +44,8 @@ def convert_schemes(path: str, sentences: Sequence[Sequence[str]]) -> list[Seque
             logging.info("%s: tags are %s; they are read and written as IOB2 (BIO)", path, scheme)
             return [_replace_marks(tags, replacements) for tags in sentences]
     has_outside = any(OUTSIDE in tags for tags in sentences)
-    if has_outside and all(_is_type(tag) for tag in distinct_tags):
+    are_types = all(_is_type(tag) for tag in distinct_tags)
+    if has_outside and are_types:
         logging.info("%s: tags are types (IO); they are read and written as IOB2 (BIO)", path)
         return [_add_marks(tags) for tags in sentences]
     return list(sentences)
@@ -53,12 +60,17 @@ def _replace_marks(tags: Sequence[str], replacements: Mapping[str, str]) -> list
     converted = []
     for tag in tags:
         mark, hyphen, type_ = tag.partition("-")
-        converted.append(f"{replacements.get(mark, mark)}{hyphen}{type_}")
+        new_mark = replacements.get(mark, mark)
+        converted.append(f"{new_mark}{hyphen}{type_}")
     return to_iob2(converted)
 
 
 def _add_marks(tags: Sequence[str]) -> list[str]:
-    return to_iob2([tag if tag == OUTSIDE else f"I-{tag}" for tag in tags])
+    marked_tags = []
+    for tag in tags:
+        marked_tag = tag if tag == OUTSIDE else f"I-{tag}"
+        marked_tags.append(marked_tag)
+    return to_iob2(marked_tags)
 
 
 def to_scheme(tags: Sequence[str], scheme: str) -> Sequence[str]:
@@ -79,8 +91,9 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
     """
     converted = []
     for before, tag in _pair_with_previous(tags):
+        ending = tag[1:]
         if tag[0] == "I" and _begins_chunk(before, tag):
-            tag = f"B{tag[1:]}"
+            tag = f"B{ending}"
         converted.append(tag)
     return converted
 
@@ -94,8 +107,9 @@ def to_iob1(tags: Sequence[str]) -> list[str]:
     """
     converted = []
     for before, tag in _pair_with_previous(tags):
+        ending = tag[1:]
         if tag[0] == "B" and _begins_chunk(before, tag):
-            tag = f"I{tag[1:]}"
+            tag = f"I{ending}"
         converted.append(tag)
     return converted
 

@@ -26,16 +26,21 @@ class Extensible:
         return {}
 
     def __repr__(self) -> str:
+        class_name = type(self).__name__
         properties = [f"{name}={value!r}" for name, value in self.describe().items()]
-        return f"{type(self).__name__}({', '.join(properties)})"
+        return f"{class_name}({', '.join(properties)})"
 
     def _repr_html_(self) -> str:
         """Returns the properties as a table, for notebooks."""
-        rows = [
-            f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>"
-            for name, value in self.describe().items()
-        ]
-        return f"<b>{type(self).__name__}</b><table>{''.join(rows)}</table>"
+        class_name = type(self).__name__
+        parts = [f"<b>{class_name}</b><table>"]
+        for name, value in self.describe().items():
+            shown_name = html.escape(name)
+            shown_value = html.escape(str(value))
+            row = f"<tr><th>{shown_name}</th><td>{shown_value}</td></tr>"
+            parts.append(row)
+        parts.append("</table>")
+        return "".join(parts)
 
     def __dir__(self) -> Iterable[str]:
         _check_names(type(self))

@@ -17,6 +17,7 @@ EXTENSION = Extension(
         "fine_tuning": f"{_HERE}.plugin:TablesPlugin",
         "predictor_frame": f"{_HERE}.frames:split_frame",
         "predictor_methods": f"{_HERE}.training_report:methods",
+        "read_tagged": f"{_HERE}.annotated_texts:read_marked",
         "predict_table": f"{_HERE}.request_table:find_table",
     },
 )

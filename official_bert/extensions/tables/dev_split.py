@@ -54,8 +54,11 @@ def split_examples(examples: Any, fraction: float) -> Split:
         items = examples
         groups = _group_by_label(examples)
     is_dev = _draw(groups, fraction, len(items))
-    train = [item for item, is_chosen in zip(items, is_dev, strict=True) if not is_chosen]
-    dev = [item for item, is_chosen in zip(items, is_dev, strict=True) if is_chosen]
+    train = []
+    dev = []
+    for item, is_chosen in zip(items, is_dev, strict=True):
+        part = dev if is_chosen else train
+        part.append(item)
     if not train or not dev:
         raise InputError(
             f"--dev_fraction={fraction:g}: {len(items)} training examples are too few to split; "
@@ -77,12 +80,17 @@ def split_examples(examples: Any, fraction: float) -> Split:
 def _group_by_label(examples: Sequence[Any]) -> list[list[list[int]]]:
     """Returns the numbers of the examples of each label; each example is a unit."""
     labels: list[Hashable] = [getattr(example, "label", None) for example in examples]
-    numbers = [parse_number(label) if isinstance(label, str) else np.nan for label in labels]
+    scores = []
+    for label in labels:
+        score = parse_number(label) if isinstance(label, str) else np.nan
+        scores.append(score)
     num_labels = len(set(labels))
-    if num_labels > len(labels) / 2 and np.isfinite(numbers).all():
+    if num_labels > len(labels) / 2 and np.isfinite(scores).all():
         # Scores, in bins of like size.
-        ranks = np.argsort(np.argsort(numbers, kind="stable"), kind="stable")
-        labels = (ranks * _NUM_BINS // len(labels)).tolist()
+        order = np.argsort(scores, kind="stable")
+        ranks = np.argsort(order, kind="stable")
+        bins = ranks * _NUM_BINS // len(labels)
+        labels = bins.tolist()
     groups = collections.defaultdict(list)
     for number, label in enumerate(labels):
         groups[label].append([number])
@@ -96,7 +104,8 @@ def _group_sentences(source: ConllFile, fraction: float) -> list[list[list[int]]
         documents[sentence.document].append(number)
     if fraction * len(documents) >= 1 and len(documents) > 1:
         return [list(documents.values())]
-    return [[[number] for number in range(len(source.sentences))]]
+    num_sentences = len(source.sentences)
+    return [[[number] for number in range(num_sentences)]]
 
 
 def _draw(groups: Sequence[Sequence[Sequence[int]]], fraction: float, size: int) -> np.ndarray:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
+from official_bert import catalog
 from official_bert.data.table_formats import OTHER_ENDINGS, is_table, read_tagged
 from official_bert.data.tables import (
     TAG_FORMS,
@@ -95,7 +96,7 @@ def tag_words(
 _find_words = re.compile("[^ \t\r\n]+").finditer
 _MIN_SENTENCE_IDEOGRAPHS = 4  # a text of so many without a blank is hardly one word
 _ends_a_sentence = re.compile(r"[^\s.?!][.?!]\s*$").search
-_FILE_ENDINGS = (".conll", ".txt", *OTHER_ENDINGS)
+_FILE_ENDINGS = (".conll", ".txt", ".json", *OTHER_ENDINGS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,11 +155,11 @@ class TaggingTask(Task):
             self._known_labels()
         names = [set_name + ending for ending in _FILE_ENDINGS]
         path, labelled = data_files.path(set_name, names), set_name != "test"
-        source = (
-            read_tagged(path, f"{set_name}_file", labelled)
-            if is_table(path)
-            else read_conll(path, labelled)
-        )
+        source = _read_by_extensions(path, labelled)
+        if source is None and is_table(path):
+            source = read_tagged(path, f"{set_name}_file", labelled)
+        if source is None:
+            source = read_conll(path, labelled)
         if set_name == "train":
             self.labels = collect_labels(source.sentences)
         if set_name == "test":
@@ -419,6 +420,12 @@ class TaggingClient(TextClient):
                 for _, (word, start, end, tag) in zip(range(row["num_words"]), words, strict=False)
             ]
         }
+
+
+def _read_by_extensions(path: str, labelled: bool) -> ConllFile | None:
+    """Returns the content of a file that an extension reads; None for other files."""
+    sources = (read(path, labelled) for read in catalog.hooks("read_tagged"))
+    return next((source for source in sources if source is not None), None)
 
 
 def _group(text: str, words: Sequence[dict]) -> list[dict]:
