@@ -26,7 +26,7 @@ MAX_STATEMENTS = {
     "commands": 1090,
     "compat": 245,
     "data": 2930,
-    "fine_tuning": 1027,
+    "fine_tuning": 1040,
     "graph_text": 526,
     "io": 970,
     "metrics": 366,

@@ -14,12 +14,13 @@ import numpy as np
 from absl import logging
 
 from official_bert import catalog
+from official_bert.checkpoints.folder import run_folders
 from official_bert.data.tables import Row
 from official_bert.fine_tuning import earlier_training
 from official_bert.fine_tuning.run import fine_tune
-from official_bert.io import errors, reading
+from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError, did_you_mean, naming_arguments
-from official_bert.model_dir import has_checkpoints
+from official_bert.model_dir import ModelFolder, has_checkpoints, write_record
 from official_bert.model_source import resolve
 from official_bert.options.fields import find_fault, value_type
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, ClassificationOptions
@@ -110,10 +111,12 @@ class ClassificationData(NamedTuple):
         Raises:
             InputError: one of several columns has another value than zero and one.
         """
-        texts = frame[text] if isinstance(text, str) else _zip_columns(frame, text)
-        if isinstance(label, str):
-            return cls.from_lists(texts, frame[label])
-        return cls.from_lists(texts, _read_indicators(frame, list(label)))
+        text_columns = [text] if isinstance(text, str) else list(text)
+        texts = frame[text] if isinstance(text, str) else _zip_columns(frame, text_columns)
+        labels = frame[label] if isinstance(label, str) else _read_indicators(frame, list(label))
+        data = _FrameData(*cls.from_lists(texts, labels))
+        data.columns = dict(zip(("text_a", "text_b"), text_columns, strict=False))
+        return data
 
     @property
     def label_type(self) -> str:
@@ -164,6 +167,16 @@ class ClassificationData(NamedTuple):
                     "many"
                 )
         return rows
+
+
+class _FrameData(ClassificationData):
+    """Data of a frame, whose columns of texts the folder of the model records.
+
+    Attributes:
+        columns: role -> the name of the column.
+    """
+
+    columns: dict[str, str]
 
 
 class Classifier(Predictor):
@@ -219,16 +232,23 @@ class Classifier(Predictor):
             data = _training_data(texts, labels)
             sets = _table_rows(data, dev)
             options = _make_options(folder, data, dev, model, flags)
-            return cls._train(options, sets, overwrite=overwrite, resume=resume)
+            cls._train(options, sets, overwrite=overwrite, resume=resume)
+        if isinstance(data, _FrameData):
+            _record_columns(options.output_dir, data.columns)
+        trained = cls(options.output_dir)
+        if options.do_eval:
+            trained.metrics = reading.read_metrics(
+                os.path.join(options.output_dir, "eval_results.txt")
+            )
+        return trained
 
-    @classmethod
+    @staticmethod
     def _train(
-        cls,
         options: ClassificationOptions,
         sets: Mapping[str, list[Row]],
         overwrite: bool,
         resume: bool,
-    ) -> Self:
+    ) -> None:
         """Trains on rows, unless the folder holds a training on others."""
         if overwrite and resume:
             raise InputError("overwrite, resume: exclude each other; give one of the two")
@@ -250,12 +270,6 @@ class Classifier(Predictor):
             replacing = earlier_training.replaced(options.output_dir, holds_other=bool(differences))
         with replacing:
             fine_tune(options, sets, {earlier_training.DATA_FACT: digest})
-        trained = cls(options.output_dir)
-        if options.do_eval:
-            trained.metrics = reading.read_metrics(
-                os.path.join(options.output_dir, "eval_results.txt")
-            )
-        return trained
 
     def describe(self) -> Mapping[str, object]:
         """Returns what the classifier is, for people, with the metrics of the dev set."""
@@ -265,6 +279,15 @@ class Classifier(Predictor):
             if name in _DESCRIBED_METRICS
         }
         return {**super().describe(), **metrics}
+
+
+def _record_columns(output_dir: str, columns: Mapping[str, str]):
+    """Adds the columns of the texts to the records in the model's folders."""
+    for folder in run_folders(output_dir):
+        record = ModelFolder(folder).task() if files.is_folder(folder) else None
+        if record is not None:
+            settings = {**record.settings, "columns": dict(columns)}
+            write_record(folder, record._replace(settings=settings))
 
 
 def few_texts_flags(num_texts: int, flags: Mapping[str, Any]) -> dict[str, Any]:

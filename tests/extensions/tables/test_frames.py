@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_bert import InputError, Predictor
+from official_bert import ClassificationData, Classifier, InputError, Predictor
 from tests.extensions.tables.tickets import COLUMNS, make_rows
 from tests.serving import exported
 
@@ -54,6 +54,18 @@ def test_every_method_takes_a_frame(tmp_path_factory):
     tagger = Predictor(exported.shared_export(tmp_path_factory, "ner").path)
     frame = make_frame([["the cat"], ["a train left"]], ["text"])
     assert tagger.tag(frame)["entities"].tolist() == tagger.tag(["the cat", "a train left"])
+
+
+def test_a_model_of_a_frame_knows_its_columns(tickets, tmp_path):
+    frame = make_frame(make_rows(16))
+    data = ClassificationData.from_frame(frame, text="Message", label="Team")
+    model = tickets.model.parent / "base"
+    flags = {"max_seq_length": 16, "num_train_epochs": 1, "train_batch_size": 4}
+    trained = Classifier.train(tmp_path / "model", data, dev=0.25, model=model, **flags)
+    assert list(trained.classify(frame).columns) == [*COLUMNS, "label", "score"]
+    # The same call has nothing to train.
+    same = Classifier.train(tmp_path / "model", data, dev=0.25, model=model, **flags)
+    assert same.classify(frame).equals(trained.classify(frame))
 
 
 @pytest.mark.parametrize(
