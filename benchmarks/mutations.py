@@ -169,8 +169,10 @@ data/records/pretraining_input.py: data/records/test_pretraining_input.py
     key += ("shuffles each pass",) -> pass
 data/tables.py: data/test_tables.py
     text.removeprefix("\ufeff") -> text
+data/tag_schemes.py: data/test_tag_schemes.py data/test_tables.py
     tag[0] == "I" and _begins_chunk(before, tag) -> tag[0] == "I"
-    before == "O" or tag[1:] != before[1:] -> tag[1:] != before[1:]
+    before == OUTSIDE or tag[1:] != before[1:] -> tag[1:] != before[1:]
+    "I": "I", "L": "I", "U": "B" -> "I": "I", "L": "B", "U": "B"
 data/column_roles.py: data/test_column_roles.py
     [fold_name(name) == fold_name(column) for name in names] -> [False for name in names]
     len(free) > 1 and not role.is_list -> len(free) > 2 and not role.is_list

@@ -25,8 +25,8 @@ MAX_STATEMENTS = {
     "cli": 415,
     "commands": 1114,
     "compat": 245,
-    "data": 2872,
-    "fine_tuning": 1014,
+    "data": 2930,
+    "fine_tuning": 1040,
     "graph_text": 526,
     "io": 1187,
     "metrics": 366,
@@ -34,8 +34,8 @@ MAX_STATEMENTS = {
     "modules": 1819,
     "optimization": 354,
     "options": 502,
-    "serving": 980,
-    "tasks": 3851,
+    "serving": 1041,
+    "tasks": 3913,
     "training": 1742,
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa

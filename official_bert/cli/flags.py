@@ -94,6 +94,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FORMER_FLAGS = {
     "bert_hub_module_handle": "Hub modules are not supported; leave this flag out and give the "
     "model's files with --vocab_file, --bert_config_file and --init_checkpoint",
+    "split_punctuation": "a tagger splits punctuation unless this flag is given: --pre_tokenized",
     "eval_every": "this flag is now --eval_every_steps or --eval_every_epochs, and "
     "--early_stopping_patience",
     "columns": "this flag is now --text_a_column, --text_b_column, --label_column, --has_header "

@@ -347,6 +347,7 @@ class Finetuner:
         log_set("Running prediction", encoded, batch_size)
         outputs = self.outputs(encoded, batch_size)
         results = self.task.write_predictions(output_dir, encoded, outputs, suffix)
+        self._plugin.add_predictions(output_dir, outputs, suffix)
         if results is not None:
             self._write_results(results, suffix, len(encoded.lengths))
 

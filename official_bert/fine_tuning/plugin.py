@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from official_bert import catalog
@@ -49,14 +50,17 @@ class TrainingPlugin:
 
     An extension names its class for the hooks `fine_tuning` and `pretraining`. The core makes an
     object of it for each run, before any set is read, and calls its methods in the order in which
-    they stand here. A run that only evaluates or predicts calls `adapt_model`, `weight_plan` and
-    `check_weights`.
+    they stand here. A run that only evaluates or predicts calls `splits_training_set`,
+    `split_training_set`, `adapt_model`, `weight_plan`, `check_weights` and `add_predictions`.
 
     Attributes:
         output_files: patterns of the names of the files that the plugin writes into output_dir.
+        splits_training_set: whether `split_training_set` is called. The dev set then is its second
+            part.
     """
 
     output_files: ClassVar[tuple[str, ...]] = ()
+    splits_training_set = False
 
     def __init__(self, options: TrainingOptions, config: BertConfig, task: TrainableTask):
         """Reads the flags of the extension, by `catalog.options_part`.
@@ -69,6 +73,17 @@ class TrainingPlugin:
         Raises:
             InputError: the flags do not fit each other, the model or the task.
         """
+
+    def split_training_set(self, examples: Any) -> tuple[Any, Any]:
+        """Returns the parts of the training set to train on and to evaluate on.
+
+        Args:
+            examples: the examples, as the method `read` of the task returns them.
+
+        Raises:
+            InputError: the set has too few examples.
+        """
+        raise NotImplementedError(f"{type(self).__name__} splits no training set")
 
     def prepare(self, run: TrainingRun) -> Mapping[str, object]:
         """Computes what the training needs; returns further values of its line in run.jsonl.
@@ -123,12 +138,30 @@ class TrainingPlugin:
             trainer: the trainer, whose model has the weights that are used.
         """
 
+    def add_predictions(
+        self, output_dir: str, outputs: Mapping[str, np.ndarray], suffix: str
+    ) -> None:
+        """Is called when --do_predict has written the predictions of a test set.
+
+        Args:
+            output_dir: the folder of the prediction files.
+            outputs: the outputs of the task for all examples of the set, each [n, ...].
+            suffix: the ending of the names of the files, such as "_mm".
+        """
+
 
 class CombinedPlugin(TrainingPlugin):
     """All plugins of a run as one, in the order of the extensions."""
 
     def __init__(self, plugins: Sequence[TrainingPlugin]):
         self._plugins = plugins
+        self.splits_training_set = any(plugin.splits_training_set for plugin in plugins)
+
+    def split_training_set(self, examples: Any) -> tuple[Any, Any]:
+        for plugin in self._plugins:
+            if plugin.splits_training_set:
+                return plugin.split_training_set(examples)
+        return super().split_training_set(examples)
 
     def prepare(self, run: TrainingRun) -> Mapping[str, object]:
         metadata: dict[str, object] = {}
@@ -164,6 +197,12 @@ class CombinedPlugin(TrainingPlugin):
     def finish(self, trainer: Trainer) -> None:
         for plugin in self._plugins:
             plugin.finish(trainer)
+
+    def add_predictions(
+        self, output_dir: str, outputs: Mapping[str, np.ndarray], suffix: str
+    ) -> None:
+        for plugin in self._plugins:
+            plugin.add_predictions(output_dir, outputs, suffix)
 
 
 def make_plugin(

@@ -229,9 +229,9 @@ class TextOptions:
         None,
         basic=True,
         help="With text, the column of the text, by name or by number from 0; negative numbers "
-        "count from the end. Names match in any case. Without this flag it is the column called "
-        "text, sentence or sentence1. If there is none, it is the only remaining column, or the "
-        "first of two.",
+        "count from the end. Names match in any case. Without this flag it is the column of the "
+        "training, or the column called text, sentence or sentence1. If there is none, it is the "
+        "only remaining column, or the first of two.",
     )
     text_b_column: str | None = option(
         None,
@@ -246,9 +246,9 @@ class TextOptions:
         "If there is none, it is the only remaining column, or the last of two.",
     )
     has_header: bool = option(
-        True,
+        fallback=True,
         help="With text, whether the first line of a TSV or CSV file names the columns. Without a "
-        "header, columns are numbers from 0.",
+        "header, columns are numbers from 0. The default is the value of the training, or true.",
     )
     label_separator: str = option(
         ",",
@@ -256,7 +256,7 @@ class TextOptions:
         'shell, quote a semicolon: --label_separator=";".',
     )
     quoting: str = option(
-        NO_QUOTING,
+        fallback=NO_QUOTING,
         choices=(NO_QUOTING, CSV),
         help="With text, how a TSV file uses double quotes. With none they are ordinary "
         "characters. With csv, as pandas and Excel write, they enclose fields, which may contain "

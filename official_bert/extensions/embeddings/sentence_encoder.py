@@ -117,7 +117,7 @@ class SentenceEncoder(Extensible):
             num_threads: the threads that an export computes with; by default those of all
                 processors.
         """
-        folder = model_hub.local_path(folder)
+        self._folder = folder = model_hub.local_path(folder)
         self.prompts: Mapping[str, str] = {}
         self._default_prompt = ""
         self.comparison = COSINE
@@ -182,6 +182,15 @@ class SentenceEncoder(Extensible):
             )
         self._encode = lambda batch: opened(DEFAULT, batch)[EMBEDDING]
         self._width = self._encode(self.tokenizer([""], max_seq_length=longest)).shape[1]
+
+    def describe(self) -> Mapping[str, object]:
+        """Returns what the encoder is, for people."""
+        return {
+            "folder": self._folder,
+            "dimensions": self._width,
+            "max_seq_length": self.max_seq_length,
+            "comparison": self.comparison,
+        }
 
     def encode(
         self, texts: str | Iterable[str], batch_size: int = 32, prompt: str | None = None
