@@ -22,11 +22,11 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
     "checkpoints": 1001,
-    "cli": 337,
+    "cli": 344,
     "commands": 1077,
     "compat": 245,
     "data": 2859,
-    "fine_tuning": 945,
+    "fine_tuning": 974,
     "graph_text": 526,
     "io": 940,
     "metrics": 366,
@@ -36,7 +36,7 @@ MAX_STATEMENTS = {
     "options": 487,
     "serving": 979,
     "tasks": 3808,
-    "training": 1699,
+    "training": 1715,
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200

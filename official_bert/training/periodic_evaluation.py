@@ -46,7 +46,7 @@ class PeriodicEvaluation:
     def __post_init__(self):
         # The values of the main metric by step; None stands for nan.
         self._values: dict[int, float | None] = {}
-        for line in run_log.read(self.run_dir, run_log.EVALUATION):
+        for line in run_log.periodic_evaluations(self.run_dir):
             is_metric = isinstance(line.get(self.main_metric, ""), float | int | None)
             if line["step"] <= self.first_step and is_metric:
                 self._values[line["step"]] = line[self.main_metric]
