@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -38,6 +38,9 @@ from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, num
 from official_bert.tokenization import FullTokenizer
 
 _VECTORS = "vectors"
+_MOST_POINTS = 1000  # of the map of a report
+_LONGEST_TEXT = 400
+_DIGITS = 5
 
 
 class EmbeddingTask(Task):
@@ -183,6 +186,27 @@ class EmbeddingTask(Task):
     def metrics(self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         assert encoded.metrics is not None  # A set that is only predicted has no evaluation.
         return encoded.metrics(outputs[_VECTORS])
+
+    def describe_predictions(
+        self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]
+    ) -> Iterator[dict[str, Any]]:
+        """Yields texts with their places on the plane of the two largest principal components.
+
+        Args:
+            encoded: the set.
+            outputs: the outputs for its texts, with `vectors`, float32[n, D].
+        """
+        vectors = outputs[_VECTORS]
+        chosen = np.unique(np.linspace(0, len(vectors) - 1, _MOST_POINTS).astype(int))
+        rows = vectors[chosen].astype(np.float64)
+        centered = rows - rows.mean(axis=0)
+        _, _, components = np.linalg.svd(centered, full_matrices=False)
+        places = np.zeros((len(rows), 2))
+        projected = centered @ components[:2].T
+        places[:, : projected.shape[1]] = projected
+        for row, (x, y) in zip(chosen, places, strict=True):
+            text = encoded.texts[row][:_LONGEST_TEXT]
+            yield {"text": text, "x": round(x, _DIGITS), "y": round(y, _DIGITS)}
 
     def write_predictions(
         self,
