@@ -29,6 +29,7 @@ from official_bert.features import ENCODER_INPUTS
 from official_bert.graph_text.text_reader import TextReader
 from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
+from official_bert.metrics.cosines import map_texts
 from official_bert.model_dir import ModelFolder, has_checkpoints
 from official_bert.modeling.heads import POOLINGS
 from official_bert.options.fields import format_flag
@@ -38,9 +39,6 @@ from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, num
 from official_bert.tokenization import FullTokenizer
 
 _VECTORS = "vectors"
-_MOST_POINTS = 1000  # of the map of a report
-_LONGEST_TEXT = 400
-_DIGITS = 5
 
 
 class EmbeddingTask(Task):
@@ -190,23 +188,7 @@ class EmbeddingTask(Task):
     def describe_predictions(
         self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]
     ) -> Iterator[dict[str, Any]]:
-        """Yields texts with their places on the plane of the two largest principal components.
-
-        Args:
-            encoded: the set.
-            outputs: the outputs for its texts, with `vectors`, float32[n, D].
-        """
-        vectors = outputs[_VECTORS]
-        chosen = np.unique(np.linspace(0, len(vectors) - 1, _MOST_POINTS).astype(int))
-        rows = vectors[chosen].astype(np.float64)
-        centered = rows - rows.mean(axis=0)
-        _, _, components = np.linalg.svd(centered, full_matrices=False)
-        places = np.zeros((len(rows), 2))
-        projected = centered @ components[:2].T
-        places[:, : projected.shape[1]] = projected
-        for row, (x, y) in zip(chosen, places, strict=True):
-            text = encoded.texts[row][:_LONGEST_TEXT]
-            yield {"text": text, "x": round(x, _DIGITS), "y": round(y, _DIGITS)}
+        return map_texts(encoded.texts, outputs[_VECTORS])
 
     def write_predictions(
         self,

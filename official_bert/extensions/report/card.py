@@ -22,6 +22,7 @@ _BEGIN = "<!-- official-bert report: what follows is written anew by each report
 _END = "<!-- official-bert report: end -->"
 _HEAD = re.compile(r"\A---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
 _FIELD = re.compile(r"^(?=[A-Za-z_])", re.MULTILINE)
+_HUB_FOLDER = re.compile(r"models--([\w.-]+?)--([\w.-]+)").search
 _PIPELINES = {
     "classification": "text-classification",
     "tagging": "token-classification",
@@ -99,22 +100,13 @@ def _make_fields(run: RunRecord) -> dict[str, str]:
     fields = {"tags": f"tags:\n{lines}"}
     if pipeline := _PIPELINES.get(run.family):
         fields["pipeline_tag"] = f"pipeline_tag: {pipeline}\n"
-    if run.base_model:
-        name = _name_base_model(run.base_model)
-        fields["base_model"] = f"base_model: {json.dumps(name, ensure_ascii=False)}\n"
+    # The cache of the Hub has a folder models--ORGANISATION--NAME for each model.
+    if hub_model := _HUB_FOLDER(run.base_model or ""):
+        fields["base_model"] = f"base_model: {'/'.join(hub_model.groups())}\n"
     language = re.fullmatch("XNLI-([a-z]{2})", str(run.flags.get("task_name")))
     if language:
         fields["language"] = f"language: {language[1]}\n"
     return fields
-
-
-def _name_base_model(path: str) -> str:
-    """Returns the name of a base model: ORGANISATION/NAME as it is, else the folder's name."""
-    typed = path.rstrip("/")
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", typed) and not files.exists(typed):
-        return typed
-    is_prefix = not files.is_folder(typed)
-    return os.path.basename(os.path.dirname(typed) if is_prefix else typed) or typed
 
 
 def _make_index(run: RunRecord) -> str:

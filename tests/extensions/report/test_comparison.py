@@ -54,7 +54,7 @@ def test_runs_are_side_by_side_and_grouped_by_seed(tmp_path):
     assert all(f">{name}</text>" in svg for name in ("slow1", "slow2", "fast1", "fast2", "killed"))
 
 
-def test_the_folder_of_a_search_stands_for_its_runs(tmp_path, monkeypatch):
+def test_a_search_folder_stands_for_its_runs(tmp_path, monkeypatch):
     write_runs(tmp_path / "search")
     monkeypatch.chdir(tmp_path)
     run(ReportOptions(folders=("search", "search/slow1")))

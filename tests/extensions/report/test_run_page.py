@@ -97,7 +97,7 @@ def test_pictures_are_written_as_png(tmp_path):
 
 def test_without_matplotlib_pictures_are_svg(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("official_bert.extensions.report.page.has_matplotlib", lambda: False)
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="absl"):
         page = write_page(folders.write_run(tmp_path))
     assert {path.suffix for path in (tmp_path / "report_pictures").iterdir()} == {".svg"}
     assert page.pictures == 9
