@@ -74,13 +74,29 @@ def map_texts(texts: Sequence[str], vectors: np.ndarray) -> Iterator[dict[str, A
         texts: the texts.
         vectors: their vectors, float[n, D].
     """
-    chosen = np.unique(np.linspace(0, len(vectors) - 1, _MOST_POINTS).astype(int))
+    last = len(vectors) - 1
+    spread = np.linspace(0, last, _MOST_POINTS)
+    chosen = np.unique(spread.astype(int))
     rows = vectors[chosen].astype(np.float64)
     centered = rows - rows.mean(axis=0)
-    _, _, components = np.linalg.svd(centered, full_matrices=False)
+    _, _, components = np.linalg.svd(
+        centered,
+        full_matrices=False,
+    )
     projected = centered @ components[:2].T
     # A single text, or vectors of one component, have no second axis.
     places = np.zeros((len(rows), 2))
-    places[:, : projected.shape[1]] = projected
-    for row, (x, y) in zip(chosen, places.round(_DIGITS).tolist(), strict=True):
-        yield {"text": texts[row][:_LONGEST_TEXT], "x": x, "y": y}
+    num_axes = projected.shape[1]
+    places[:, :num_axes] = projected
+    rounded = places.round(_DIGITS)
+    for row, (x, y) in zip(
+        chosen,
+        rounded.tolist(),
+        strict=True,
+    ):
+        text = texts[row]
+        yield {
+            "text": text[:_LONGEST_TEXT],
+            "x": x,
+            "y": y,
+        }

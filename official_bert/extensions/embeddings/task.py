@@ -88,8 +88,10 @@ class EmbeddingTask(Task):
         return evaluation.KINDS[self._kind].main_metric
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[Example]]:
-        names = [f"{set_name}{ending}" for ending in (".tsv", ".csv", ".jsonl", ".parquet", ".txt")]
-        path = data_files.path(set_name, names)
+        path = data_files.path(
+            set_name,
+            [set_name + ending for ending in (".tsv", ".csv", ".jsonl", ".parquet", ".txt")],
+        )
         examples = read_examples(path, f"{set_name}_file", self._settings.values)
         if set_name == "dev":
             self._kind = self._settings.eval_task or evaluation.choose_kind(examples)
