@@ -28,7 +28,7 @@ MAX_STATEMENTS = {
     "data": 2859,
     "fine_tuning": 974,
     "graph_text": 526,
-    "io": 972,
+    "io": 989,
     "metrics": 386,
     "modeling": 1038,
     "modules": 1812,

@@ -1,7 +1,8 @@
 """HTML that cannot contain what users wrote: every text is escaped, unless it is `Markup`."""
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 _EMPTY_TAGS = {"br", "meta"}
@@ -21,6 +22,22 @@ class Cell(NamedTuple):
 
     content: str
     value: float | str
+
+
+class MarkedPart(NamedTuple):
+    """A part of a text that is marked.
+
+    Attributes:
+        start: its first character.
+        end: the character behind it.
+        name: what it is, which is shown behind it; "" for nothing.
+        attributes: those of the element, such as `class_` or `style`.
+    """
+
+    start: int
+    end: int
+    name: str = ""
+    attributes: Mapping[str, str] = MappingProxyType({})
 
 
 def escape(text: object) -> Markup:
@@ -56,6 +73,28 @@ def element(tag: str, *children: object, **attributes: str) -> Markup:
     ]
     head = f"<{tag}{''.join(pairs)}>"
     return Markup(head if tag in _EMPTY_TAGS else f"{head}{join(children)}</{tag}>")
+
+
+def mark_text(text: str, parts: Iterable[MarkedPart]) -> Markup:
+    """Returns a text with marked parts.
+
+    Args:
+        text: the text.
+        parts: the parts. One that overlaps an earlier one is left out.
+    """
+    pieces: list[object] = []
+    end = 0
+    for part in sorted(parts, key=lambda part: part.start):
+        if part.start < end:
+            continue
+        name = element("b", part.name) if part.name else ""
+        marked = text[part.start : part.end]
+        pieces += [
+            text[end : part.start],
+            element("mark", marked, name, **part.attributes),
+        ]
+        end = part.end
+    return join([*pieces, text[end:]])
 
 
 def make_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:

@@ -36,6 +36,7 @@ _LEGEND_COLUMNS = 3
 _MARGIN = 0.08  # of the range of the values
 _NUM_TICKS = 5
 _FAINT = "#a9c9e2"
+_EMPTY = "#f3f5f8"  # a cell without examples
 _SMALL = 11.0  # the size of the numbers at an axis
 _LONGEST_LABEL = 22
 _MOST_DOTS = 40  # of a curve; more would touch each other
@@ -201,7 +202,7 @@ class _Axes:
         x = self.x(mark.x)
         y = self.y(mark.y)
         is_right = x > (_LEFT + self._right) / 2
-        has_room_above = y - 18 > self._top
+        has_room_above = y - 14 > self._top
         self.picture.add(
             Dot(x, y, 6.5, BLACK, mark.text),
             Dot(x, y, 4.0, WHITE, mark.text),
@@ -324,7 +325,7 @@ def draw_dots(
     names = list(dict.fromkeys(groups))
     axes = _Axes(
         chart,
-        _find_range(points[:, 0]),
+        _add_margins(_find_range(points[:, 0])),
         _find_range(points[:, 1]),
         legend={name: _choose_color(number) for number, name in enumerate(names) if name},
     )
@@ -398,7 +399,7 @@ def draw_heat_map(
                 y + 0.5,
                 size - 1,
                 size - 1,
-                _mix(COLORS[0] if row == column else COLORS[1], share),
+                _mix(COLORS[0] if row == column else COLORS[1], share) if count else _EMPTY,
                 tip=f"{labels[row]} predicted as {labels[column]}: {count} ({share:.1%})",
             )
         )

@@ -13,7 +13,15 @@ from official_bert.extensions.report.label_tables import make_reliability
 from official_bert.extensions.report.page import Section
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError
-from official_bert.io.markup import Cell, Markup, element, join, make_table
+from official_bert.io.markup import (
+    Cell,
+    MarkedPart,
+    Markup,
+    element,
+    join,
+    make_table,
+    mark_text,
+)
 from official_bert.metrics.classification import precision_recall_f1
 from official_bert.metrics.entities import Entity, find_entities
 from official_bert.metrics.squad import normalized_words
@@ -23,16 +31,8 @@ Record = Mapping[str, Any]
 
 _MOST_EXAMPLES = 25
 _FEW_RIGHT = 5  # examples without a mistake that are shown
+_RIGHT, _WRONG = {"class_": "right"}, {"class_": "missed"}  # the attributes of marks
 _CONTEXT = 260  # characters of a document on each side of an answer
-
-
-class _Mark(NamedTuple):
-    """A part of a text that is marked."""
-
-    start: int
-    end: int
-    kind: str  # the class of the mark: "right", "missed" or ""
-    name: str
 
 
 class _Answer(NamedTuple):
@@ -67,8 +67,8 @@ def list_entity_sections(set_name: str, records: Sequence[Record]) -> list[Secti
         if not true_entities | predicted:
             continue
         rows = wrong if true_entities != predicted else right
-        marked_true = _mark_words(record["words"], true_entities, predicted, "missed")
-        marked_prediction = _mark_words(record["words"], predicted, true_entities, "missed")
+        marked_true = _mark_words(record["words"], true_entities, predicted)
+        marked_prediction = _mark_words(record["words"], predicted, true_entities)
         rows.append((record["id"], marked_true, marked_prediction))
     table = []
     for name, (num_right, num_predicted, num_true) in sorted(counts.items()):
@@ -117,42 +117,23 @@ def _make_tag_reliability(set_name: str, records: Sequence[Record]) -> Section:
     return make_reliability(set_name, confidences, is_right)
 
 
-def _mark_words(
-    words: Sequence[str], entities: Iterable[Entity], others: set[Entity], kind: str
-) -> Markup:
-    """Returns a sentence whose entities are marked; `kind` is that of entities without partner."""
+def _mark_words(words: Sequence[str], entities: Iterable[Entity], others: set[Entity]) -> Markup:
+    """Returns a sentence whose entities are marked: green where the others have them, too."""
     starts = np.cumsum([0, *(len(word) + 1 for word in words)])
     marks = [
-        _Mark(
+        MarkedPart(
             start=int(starts[entity.first]),
             end=int(starts[entity.last + 1]) - 1,
-            kind="right" if entity in others else kind,
             name=entity.type,
+            attributes=_RIGHT if entity in others else _WRONG,
         )
         for entity in entities
     ]
-    return mark_text(" ".join(words), marks)
+    return _show(" ".join(words), marks)
 
 
-def mark_text(text: str, marks: Iterable[_Mark]) -> Markup:
-    """Returns a text with marked parts, each with its name behind it.
-
-    Args:
-        text: the text.
-        marks: the parts. One that overlaps an earlier one is left out.
-    """
-    parts: list[object] = []
-    end = 0
-    for mark in sorted(marks):
-        if mark.start < end:
-            continue
-        parts.append(text[end : mark.start])
-        name = element("b", mark.name) if mark.name else ""
-        attributes = {"class_": mark.kind} if mark.kind else {}
-        parts.append(element("mark", text[mark.start : mark.end], name, **attributes))
-        end = mark.end
-    parts.append(text[end:])
-    return element("span", join(parts), class_="marked", dir="auto")
+def _show(text: str, marks: Iterable[MarkedPart]) -> Markup:
+    return element("span", mark_text(text, marks), class_="marked", dir="auto")
 
 
 def list_answer_sections(run: RunRecord) -> list[Section]:
@@ -213,8 +194,8 @@ def _mark_answer(answer: _Answer) -> Markup:
     marks = []
     for text, start in answer.true_answers[:1]:
         name = "true and predicted" if answer.is_right else "true"
-        kind = "right" if answer.is_right else ""
-        marks.append(_Mark(start, start + len(text), kind, name))
+        attributes = _RIGHT if answer.is_right else {}
+        marks.append(MarkedPart(start, start + len(text), name, attributes))
     if answer.prediction and not answer.is_right:
         marks += _find_prediction(answer, marks)
     if not marks:
@@ -222,10 +203,10 @@ def _mark_answer(answer: _Answer) -> Markup:
     first = max(0, min(mark.start for mark in marks) - _CONTEXT)
     last = max(mark.end for mark in marks) + _CONTEXT
     shifted = [mark._replace(start=mark.start - first, end=mark.end - first) for mark in marks]
-    return mark_text(answer.context[first:last], shifted)
+    return _show(answer.context[first:last], shifted)
 
 
-def _find_prediction(answer: _Answer, true_marks: Sequence[_Mark]) -> list[_Mark]:
+def _find_prediction(answer: _Answer, true_marks: Sequence[MarkedPart]) -> list[MarkedPart]:
     """Returns the mark of the predicted answer, at its place that is nearest to the true one.
 
     One that overlaps the true answer is left out.
@@ -236,5 +217,5 @@ def _find_prediction(answer: _Answer, true_marks: Sequence[_Mark]) -> list[_Mark
     for place in places[:1]:
         end = place + len(answer.prediction)
         if all(end <= mark.start or mark.end <= place for mark in true_marks):
-            return [_Mark(place, end, "missed", "predicted")]
+            return [MarkedPart(place, end, "predicted", _WRONG)]
     return []

@@ -79,7 +79,7 @@ def test_a_heat_map_counts_and_colours():
     matrix = np.array([[9, 1], [0, 0]])
     picture = draw_heat_map("name", "description", ["long " * 9, "b"], matrix)
     boxes = select(picture, Box)
-    assert [box.color for box in boxes] == ["#1a80ba", "#fbefe6", "#ffffff", "#ffffff"]
+    assert [box.color for box in boxes] == ["#1a80ba", "#fbefe6", "#f3f5f8", "#f3f5f8"]
     assert boxes[1].tip.endswith("predicted as b: 1 (10.0%)")
     texts = [text.text for text in select(picture, Text)]
     assert "long long long long l…" in texts
