@@ -27,6 +27,11 @@ from official_bert.training.run_record import TRAINING_SET, Line, RunRecord, is_
 _SHARES = ("accuracy", "f1", "precision", "recall", "exact", "matthews", "coverage", "ece")
 _MAX_SHOWN_METRICS = 12
 _SMOOTHED_POINTS = 40  # a curve of more points also has a smooth one
+_RECORDED_FAMILIES = ("classification", "choice", "tagging", "embedding")
+_EVALUATE = (
+    "For tables of the predictions, repeat the command with --do_eval=true and --do_train=false, "
+    "then this report."
+)
 # The curves of a training: field of the progress lines -> the name of the axis.
 _TRAINING_CURVES = {
     "loss": "training loss",
@@ -124,6 +129,8 @@ def _make_summary(run: RunRecord) -> Section:
                 class_="warning",
             )
         )
+    if not run.results:
+        parts.append(f"Nothing was evaluated at the end. {_EVALUATE}")
     return Section("Summary", parts)
 
 
@@ -260,6 +267,8 @@ def _list_set_sections(run: RunRecord, set_name: str) -> list[Section]:
     if run.family == "squad":
         return marked_texts.list_answer_sections(run)
     records = run.predictions(set_name)
+    if not records and run.family in _RECORDED_FAMILIES:
+        return [Section("Predictions", [f"No predictions for {set_name} are there. {_EVALUATE}"])]
     if not records:
         return []
     sections = _choose_sections(

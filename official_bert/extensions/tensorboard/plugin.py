@@ -1,24 +1,22 @@
-"""Writes the summaries of a run at its start and at its evaluations."""
+"""Writes the summaries of a run after its training and at its evaluations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from official_bert.extensions.tensorboard.summaries import write_confusion, write_hyperparameters
-from official_bert.fine_tuning.plugin import Evaluation, TrainingPlugin, TrainingRun
+from official_bert.fine_tuning.plugin import Evaluation, TrainingPlugin
+from official_bert.training.trainer import Trainer
 
 
 class TensorBoardPlugin(TrainingPlugin):
     """Writes hyperparameters and confusion matrices as summaries of TensorBoard."""
 
-    def prepare(self, run: TrainingRun) -> Mapping[str, object]:
-        """Write the hyperparameters, which need no field in run.jsonl.
+    def finish(self, trainer: Trainer) -> None:
+        """Write the hyperparameters.
 
         Args:
-            run: the training.
+            trainer: the trainer, whose folder has the scalars of the training.
         """
-        write_hyperparameters(run.options)
-        return {}
+        write_hyperparameters(trainer.options)
 
     def read_evaluation(self, evaluation: Evaluation) -> None:
         """Write the confusion matrix.

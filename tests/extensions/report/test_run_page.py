@@ -150,6 +150,15 @@ def test_an_empty_set_has_no_tables(tmp_path):
     page = write_page(folders.write_run(tmp_path, predictions=[]))
     assert "Confusion matrix" not in page.headings
     assert "Results" in page.headings
+    assert "No predictions for eval are there." in page.text
+
+
+def test_a_run_without_an_evaluation_says_how_to_get_one(tmp_path):
+    folders.write_run(tmp_path)
+    (tmp_path / "eval_results.txt").unlink()
+    page = write_page(tmp_path)
+    assert "Nothing was evaluated at the end. For tables of the predictions, repeat" in page.text
+    assert "75.0%eval_accuracy" in page.text, "the best evaluation is the headline"
 
 
 def test_an_unfinished_run_says_so(tmp_path):
