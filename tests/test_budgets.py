@@ -26,7 +26,7 @@ MAX_STATEMENTS = {
     "commands": 1077,
     "compat": 245,
     "data": 2859,
-    "fine_tuning": 974,
+    "fine_tuning": 975,
     "graph_text": 526,
     "io": 989,
     "metrics": 386,
