@@ -97,7 +97,7 @@ def _make_fields(run: RunRecord) -> dict[str, str]:
         run.title,
     ]
     lines = "".join(f"- {json.dumps(tag, ensure_ascii=False)}\n" for tag in filter(None, tags))
-    fields = {"tags": f"tags:\n{lines}"}
+    fields = {"library_name": "library_name: keras\n", "tags": f"tags:\n{lines}"}
     if pipeline := _PIPELINES.get(run.family):
         fields["pipeline_tag"] = f"pipeline_tag: {pipeline}\n"
     # The cache of the Hub has a folder models--ORGANISATION--NAME for each model.

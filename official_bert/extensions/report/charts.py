@@ -39,6 +39,7 @@ _FAINT = "#a9c9e2"
 _EMPTY = "#f3f5f8"  # a cell without examples
 _SMALL = 11.0  # the size of the numbers at an axis
 _LONGEST_LABEL = 22
+_MOST_POINTS = 2000  # of a curve or of groups
 _MOST_DOTS = 40  # of a curve; more would touch each other
 # The sizes of a heat map: of a cell, and of all cells of a row.
 _LARGEST_CELL = 44.0
@@ -314,7 +315,7 @@ def draw_dots(
     groups: Sequence[str],
     tips: Sequence[str],
 ) -> Picture:
-    """Returns a chart of points, with a colour for each group.
+    """Returns a chart of points, with a colour for each group; of very many, some are left out.
 
     Args:
         chart: the names.
@@ -322,6 +323,8 @@ def draw_dots(
         groups: the name of the group of each point; "" for no groups.
         tips: the text of each point.
     """
+    stride = -(-len(points) // _MOST_POINTS) or 1
+    points, groups, tips = points[::stride], groups[::stride], tips[::stride]
     names = list(dict.fromkeys(groups))
     axes = _Axes(
         chart,
@@ -446,11 +449,12 @@ def format_tick(value: float) -> str:
 
 
 def _select_finite(curve: Series) -> Series:
+    """Returns the points of a curve that are finite; of very many, some are left out."""
     is_finite = [math.isfinite(y) for y in curve.ys]
-    return curve._replace(
-        xs=list(itertools.compress(curve.xs, is_finite)),
-        ys=list(itertools.compress(curve.ys, is_finite)),
-    )
+    xs = list(itertools.compress(curve.xs, is_finite))
+    ys = list(itertools.compress(curve.ys, is_finite))
+    stride = -(-len(xs) // _MOST_POINTS) or 1
+    return curve._replace(xs=xs[::stride], ys=ys[::stride])
 
 
 def _find_range(values: Sequence[float] | np.ndarray) -> Range:

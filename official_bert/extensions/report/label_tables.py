@@ -18,13 +18,13 @@ from official_bert.extensions.report.charts import (
 from official_bert.extensions.report.drawing import shorten
 from official_bert.extensions.report.page import Section
 from official_bert.io.markup import Cell, Markup, make_table
+from official_bert.metrics.calibration import NUM_BINS
 from official_bert.metrics.classification import confusion_matrix, precision_recall_f1
 
 Record = Mapping[str, Any]
 
 _THRESHOLDS = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 _ACCURACIES = (0.9, 0.95, 0.99)
-_NUM_BINS = 10
 _MOST_DRAWN_LABELS = 24
 _MOST_CONFUSIONS = 20
 _MOST_MISTAKES = 30
@@ -175,13 +175,13 @@ def make_reliability(
         is_right: whether the predictions are right, bool[n].
     """
     curves = []
-    sentences = []
+    errors = {}
     for name, values in confidences.items():
-        bins = np.clip(np.ceil(values * _NUM_BINS).astype(int) - 1, 0, _NUM_BINS - 1)
-        counts = np.bincount(bins, minlength=_NUM_BINS)
+        bins = np.clip(np.ceil(values * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
+        counts = np.bincount(bins, minlength=NUM_BINS)
         filled = counts > 0
-        means = np.bincount(bins, values, _NUM_BINS)[filled] / counts[filled]
-        shares = np.bincount(bins, is_right, _NUM_BINS)[filled] / counts[filled]
+        means = np.bincount(bins, values, NUM_BINS)[filled] / counts[filled]
+        shares = np.bincount(bins, is_right, NUM_BINS)[filled] / counts[filled]
         weights = counts[filled] / counts.sum()
         curve = Series(
             name,
@@ -190,8 +190,7 @@ def make_reliability(
             weights=weights.tolist(),
         )
         curves.append(curve)
-        error = float(np.sum(weights * np.abs(means - shares)))
-        sentences.append(f"{name}: {error:.1%}")
+        errors[name] = float(np.sum(weights * np.abs(means - shares)))
     chart = Chart(
         f"reliability_{set_name}",
         f"Reliability diagram of {set_name}",
@@ -199,12 +198,17 @@ def make_reliability(
         "share that is right",
         has_diagonal=True,
     )
+    sentences = [f"{name}: {error:.1%}" for name, error in errors.items()]
     note = (
         "On the dashed line, a probability of 0.9 means that nine of ten predictions are right; "
         "below it the model is too sure. A larger dot has more predictions. The mean distance "
-        f"from the line is the expected calibration error in {_NUM_BINS} bins: "
+        f"from the line is the expected calibration error in {NUM_BINS} bins: "
         f"{', '.join(sentences)}."
     )
+    if errors.get("calibrated", 0.0) > min(errors.values()):
+        note += (
+            " Here the calibration makes it larger: leave --calibrate out, or use more examples."
+        )
     if len(is_right) < _FEW_EXAMPLES:
         note += f" These are only {len(is_right)} predictions, so dots may be off by chance."
     return Section(

@@ -29,6 +29,7 @@ def test_the_head_has_what_the_hub_reads(tmp_path):
     folders.write_run(tmp_path / "tickets", flags={"init_checkpoint": checkpoint})
     head = read_head(write_card(tmp_path / "tickets"))
     assert head["tags"] == ["bert", "tensorflow", "keras", "classification", "text"]
+    assert head["library_name"] == "keras"
     assert head["pipeline_tag"] == "text-classification"
     assert head["base_model"] == "google/bert-tiny"
     assert head.keys().isdisjoint({"license", "language"})

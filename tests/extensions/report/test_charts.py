@@ -59,6 +59,17 @@ def test_odd_curves_have_pictures(ys):
     assert "nan" not in svg
 
 
+def test_very_long_curves_are_thinned_out():
+    """A page of a long pre-training stays small; weights and dots keep their places."""
+    steps = range(100_000)
+    picture = draw_curves(CHART, [Series("", steps, [float(step) for step in steps])])
+    (line,) = [line for line in select(picture, Line) if line.width == 2.0]
+    assert len(line.points) == 2000
+    points = np.zeros((5000, 2))
+    dots = select(draw_dots(CHART, points, ["a"] * 5000, [""] * 5000), Dot)
+    assert len(dots) == 1667
+
+
 def test_bars_are_as_high_as_their_counts():
     picture = draw_bars(CHART, [0.5, 4.5, 8.5], [10, 5])
     first, second = select(picture, Box)
