@@ -206,9 +206,7 @@ def make_reliability(
         f"{', '.join(sentences)}."
     )
     if errors.get("calibrated", 0.0) > min(errors.values()):
-        note += (
-            " Here the calibration makes it larger: leave --calibrate out, or use more examples."
-        )
+        note += " Here the calibration makes it larger: leave --calibrate out, or add examples."
     if len(is_right) < _FEW_EXAMPLES:
         note += f" These are only {len(is_right)} predictions, so dots may be off by chance."
     return Section(

@@ -70,7 +70,7 @@ def test_a_card_says_what_was_trained_on_what(tmp_path):
 def test_a_later_report_keeps_what_a_person_wrote(tmp_path):
     folders.write_run(tmp_path)
     text = write_card(tmp_path)
-    edited = text.replace("---\ntags", "---\nlicense: apache-2.0\ntags", 1)
+    edited = text.replace("---\n", "---\nlicense: apache-2.0\n", 1)
     edited = edited.replace("<!-- fill in -->", "me@example.org", 1)
     edited = edited.replace("- Seed: 7", "- Seed: 8")
     (tmp_path / card.FILE).write_text(f"{edited}\nMy last words.\n", encoding="utf-8")

@@ -58,6 +58,9 @@ def test_the_log_describes_the_sets(classified):
 def test_the_flag_writes_the_report_at_the_end(classified):
     page = read_page(classified / "report.html")
     assert {"Confusion matrix", "Calibration", "When to abstain"} <= {*page.headings}
+    results = fine_tuning_runs.figures(classified)
+    before, after = results["eval_ece"], results["eval_ece_calibrated"]
+    assert f"in 15 bins: before the calibration: {before:.1%}, calibrated: {after:.1%}" in page.text
     assert (classified / "README.md").exists()
 
 

@@ -79,7 +79,10 @@ def test_tables_and_sentences_count_the_predictions(tmp_path):
     assert "90% of the answers are right from about 0.9 on, with an answer for 75%" in page.text
     confusions = page.find_table("true label")
     assert sum(int(row[2]) for row in confusions) == 10
-    assert "before the calibration: 15.0%, calibrated: 17.5%" in page.text
+    sentence = (
+        "before the calibration: 15.0%, calibrated: 17.5%. Here the calibration makes it larger"
+    )
+    assert sentence in page.text
     mistakes = page.find_table("example")
     assert len(mistakes) == 10
     assert mistakes[0] == ["4", "ticket 3", "bill", "fault", "40.0%"]
