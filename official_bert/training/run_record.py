@@ -9,7 +9,7 @@ import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from official_bert import catalog
 from official_bert.io import files, reading
@@ -74,7 +74,7 @@ class RunRecord:
         return os.path.basename(os.path.realpath(self.folder))
 
     @functools.cached_property
-    def starts(self) -> list[Line]:
+    def starts(self) -> Sequence[Line]:
         lines = run_log.read(self.folder, run_log.START)
         return [
             {**line, "flags": upgrade_flags(line["flags"])}
@@ -97,11 +97,11 @@ class RunRecord:
         return self.start["script"]
 
     @functools.cached_property
-    def train_lines(self) -> list[Line]:
+    def train_lines(self) -> Sequence[Line]:
         return run_log.read(self.folder, run_log.TRAIN)
 
     @functools.cached_property
-    def evaluations(self) -> list[Line]:
+    def evaluations(self) -> Sequence[Line]:
         """The evaluations during training, in the order of their steps."""
         lines = run_log.periodic_evaluations(self.folder)
         return list({line["step"]: line for line in lines}.values())
@@ -246,11 +246,12 @@ class RunRecord:
         return " \\\n  ".join(words)
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Returns whether a value of a line is a finite number.
 
     Args:
         value: the value.
     """
-    is_real = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_real and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value)

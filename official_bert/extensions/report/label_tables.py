@@ -102,7 +102,7 @@ def _make_confusion(set_name: str, names: Sequence[str], matrix: np.ndarray) -> 
     picture = draw_heat_map(
         f"confusion_{set_name}",
         f"Confusion matrix of {set_name}",
-        [names[number] for number in chosen],
+        [names[int(number)] for number in chosen],
         matrix[np.ix_(chosen, chosen)],
     )
     order = np.argsort(

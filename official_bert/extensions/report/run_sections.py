@@ -404,9 +404,9 @@ def _make_times(run: RunRecord) -> Section | None:
         other_secs = max(0.0, end["wall_secs"] - step_secs)
         share = other_secs / max(end["wall_secs"], 1e-9)
         parts.append(
-            f"Of {clock_time(end['wall_secs'])}, the updates take {1 - share:.0%}. The other "
-            f"{share:.0%} are the compilation of the first step, evaluations during training, and "
-            "checkpoints before the first progress line."
+            f"Of {clock_time(end['wall_secs'])}, the updates take {1 - share:.0%}, with the "
+            f"checkpoints and evaluations between them. The other {share:.0%} are the first call, "
+            "which compiles, the first checkpoint, and the end."
         )
     if rows:
         parts.append(make_table(("speed", "value"), rows))

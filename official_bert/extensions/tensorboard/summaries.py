@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import catalog
 from official_bert.fine_tuning.plugin import Evaluation
 from official_bert.io.errors import brief
 from official_bert.metrics.classification import confusion_matrix
@@ -32,7 +32,7 @@ def write_hyperparameters(options: TrainingOptions) -> None:
     except ImportError:  # newer TensorFlows do not need tensorboard
         return
     values = {}
-    for name in flag_names(catalog.options_class(options.script), "changes_training"):
+    for name in flag_names(type(options), "changes_training"):
         value = getattr(options, name, None)
         if value is not None:
             is_plain = isinstance(value, bool | int | float | str)
@@ -55,7 +55,7 @@ def write_confusion(evaluation: Evaluation) -> None:
     if not isinstance(task, ClassificationTask) or not task.output_kind.has_one_label:
         return
     num_labels = len(task.labels or ())
-    encoded = evaluation.encoded
+    encoded: Any = evaluation.encoded
     if not len(encoded.lengths) or num_labels > _MOST_LABELS:
         return
     is_out = getattr(encoded, "is_out_of_scope", None)

@@ -54,7 +54,7 @@ def test_a_page_about_a_classifier_has_all_sections(tmp_path):
         "started from base/bert_model.ckpt",
         "28 (10.0%) fill all 64 tokens",
         "01:02:05",
-        "Of 00:01:40, the updates take 80%.",  # 40 batches of 16 examples at 8 examples a second
+        "Of 00:01:40, the updates take 80%, with",  # 40 batches of 16 examples at 8 examples a second
         "official-bert run_classifier \\\n  --task_name=text",
         "--random_seed=7",
     ):
