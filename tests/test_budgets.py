@@ -29,14 +29,14 @@ MAX_STATEMENTS = {
     "fine_tuning": 1040,
     "graph_text": 526,
     "io": 1187,
-    "metrics": 366,
+    "metrics": 386,
     "modeling": 1049,
     "modules": 1819,
     "optimization": 354,
     "options": 502,
     "serving": 1041,
     "tasks": 3913,
-    "training": 1742,
+    "training": 1847,
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200

@@ -124,12 +124,16 @@ def run(load: Callable[[], Command], options_class: type, example: str = "") -> 
     """
     read = define(options_class)
     command: list[str] = []
-    first_word: list[str] = []
+    first_words: list[str] = []
+    word_field = first_word_field(options_class)
+    has_many_words = word_field is not None and value_type(word_field) is not str
 
     def parser(argv: list[str]) -> list[str]:
-        if first_word_field(options_class) and argv[1:] and not argv[1].startswith("-"):
-            first_word[:] = argv[1:2]
+        while word_field and argv[1:] and not argv[1].startswith("-"):
+            first_words.append(argv[1])
             argv = [argv[0], *argv[2:]]
+            if not has_many_words:
+                break
         if command_field(options_class) and "--" in argv:
             end = argv.index("--")
             command[:] = argv[end + 1 :]
@@ -138,7 +142,7 @@ def run(load: Callable[[], Command], options_class: type, example: str = "") -> 
         return parse(argv)
 
     def read_options() -> Any:
-        return read(command, *first_word)
+        return read(command, first_words)
 
     app.run(functools.partial(answer_for_input, load, read_options), flags_parser=parser)
 
@@ -151,7 +155,7 @@ def define(options_class: type) -> Callable[..., Any]:
 
     Returns:
         A function that makes an instance of the class from the parsed flags. Its arguments are the
-        words behind `--` and the word before all flags, for a class with fields for them.
+        words behind `--` and those before all flags, for a class with fields for them.
     """
     if _STRICT not in flags.FLAGS:
         flags.DEFINE_boolean(
@@ -166,12 +170,13 @@ def define(options_class: type) -> Callable[..., Any]:
         _define_flag(field)
         _register_checks(field)
 
-    def read(command: Sequence[str] = (), first_word: str = "") -> Any:
+    def read(command: Sequence[str] = (), first_words: Sequence[str] = ()) -> Any:
         values = {field.name: _value(field) for field in fields}
         if words_field:
             values[words_field.name] = tuple(command)
         if word_field:
-            values[word_field.name] = first_word
+            is_one = value_type(word_field) is str
+            values[word_field.name] = "".join(first_words) if is_one else tuple(first_words)
         options = options_class(**values)
         # The flags that other options need may be recorded in the folder of the model, which
         # `ModelSource.complete` reads.
@@ -398,7 +403,9 @@ def _print_usage(script: str, options_class: type, example: str):
     words_field = command_field(options_class)
     word_field = first_word_field(options_class)
     command = f" -- {words_field.name} ..." if words_field else ""
-    first_word = f" {word_field.name.upper()}" if word_field else ""
+    first_word = ""
+    if word_field:
+        first_word = f" {word_field.name.upper()}{'' if value_type(word_field) is str else ' ...'}"
     print(f"{summary.strip()}\n\nusage: {script}{first_word} --flag=value ...{command}\n")
     if example:
         print(f"example:\n{format_example(script, example)}\n")

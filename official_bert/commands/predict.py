@@ -20,7 +20,6 @@ from absl import logging
 
 from official_bert import catalog
 from official_bert.commands.predict_mode import (
-    STANDARD,
     InputTable,
     PredictMode,
     Window,

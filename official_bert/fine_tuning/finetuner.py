@@ -12,7 +12,7 @@ from absl import logging
 from official_bert.checkpoints import BEST_FOLDER
 from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
-from official_bert.fine_tuning.plugin import TrainingPlugin
+from official_bert.fine_tuning.plugin import Evaluation, TrainingPlugin
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.tasks.base import Task
@@ -176,7 +176,7 @@ class Finetuner:
         """Raises if the log tells of best weights that are gone: the newest ones do not replace
         them.
         """
-        if run_log.read(self._run_dir, run_log.EVALUATION):
+        if run_log.periodic_evaluations(self._run_dir):
             log = os.path.join(self._run_dir, run_log.FILE)
             raise InputError(
                 f"{self._best.output_dir}: the best checkpoint of the evaluations in {log} is "
@@ -331,9 +331,10 @@ class Finetuner:
         batch_size = self.options.dev_batch_size
         log_set("Running evaluation", encoded, batch_size)
         outputs = self.outputs(encoded, batch_size)
-        metrics = self._metrics(encoded, outputs, batch_size)
-        self._write_results(metrics, suffix, len(encoded.lengths))
+        results = self._metrics(encoded, outputs, batch_size)
+        self._write_results(results, suffix, len(encoded.lengths))
         self.task.report(self.options.output_dir, encoded, outputs, suffix)
+        self._show_plugin(encoded, outputs, results, suffix)
 
     def predict(self, encoded: EncodedSet, suffix: str = "") -> None:
         """Writes the prediction files of a test set, and its scores if the task knows the true
@@ -350,6 +351,26 @@ class Finetuner:
         self._plugin.add_predictions(output_dir, outputs, suffix)
         if results is not None:
             self._write_results(results, suffix, len(encoded.lengths))
+            self._show_plugin(encoded, outputs, results, suffix)
+
+    def _show_plugin(
+        self,
+        encoded: EncodedSet,
+        outputs: dict[str, np.ndarray],
+        results: Mapping[str, float],
+        suffix: str,
+    ):
+        """Hands an evaluated set to the extensions."""
+        evaluation = Evaluation(
+            output_dir=self.options.output_dir,
+            task=self.task,
+            encoded=encoded,
+            outputs=outputs,
+            results=results,
+            suffix=suffix,
+            step=self.trainer.global_step,
+        )
+        self._plugin.read_evaluation(evaluation)
 
     def _write_results(self, results: Mapping[str, float], suffix: str, num_examples: int):
         """Writes the metrics of a set into eval_results.txt; the first set's main metric becomes

@@ -13,7 +13,7 @@ import tensorflow as tf
 from official_bert import catalog
 from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
-from official_bert.tasks.base import TrainableTask
+from official_bert.tasks.base import Task, TrainableTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.plan import WeightPlan
 from official_bert.training.step import Objective
@@ -45,13 +45,37 @@ class TrainingRun:
     make_tokenizer: Callable[[], FullTokenizer | None]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """A set with labels that a fine-tuning has evaluated.
+
+    Attributes:
+        output_dir: the folder that this process writes to.
+        task: the task.
+        encoded: the set.
+        outputs: the outputs for all its examples, each [n, ...], as `Task.metrics` gets them.
+        results: the metrics by name.
+        suffix: the ending of the names of the set's result files, such as "_mm".
+        step: the number of updates that the model has had.
+    """
+
+    output_dir: str
+    task: Task
+    encoded: EncodedSet
+    outputs: Mapping[str, np.ndarray]
+    results: Mapping[str, float]
+    suffix: str
+    step: int
+
+
 class TrainingPlugin:
     """What an extension changes in a run; a method that is not overridden changes nothing.
 
     An extension names its class for the hooks `fine_tuning` and `pretraining`. The core makes an
     object of it for each run, before any set is read, and calls its methods in the order in which
     they stand here. A run that only evaluates or predicts calls `splits_training_set`,
-    `split_training_set`, `adapt_model`, `weight_plan`, `check_weights` and `add_predictions`.
+    `split_training_set`, `adapt_model`, `weight_plan`, `check_weights`, `add_predictions`,
+    `read_evaluation` and `end`.
 
     Attributes:
         output_files: patterns of the names of the files that the plugin writes into output_dir.
@@ -149,6 +173,22 @@ class TrainingPlugin:
             suffix: the ending of the names of the files, such as "_mm".
         """
 
+    def read_evaluation(self, evaluation: Evaluation) -> None:
+        """Is called after a set was evaluated, or predicted and scored, and its files are written.
+
+        Evaluations during training are left out, and so are those of pre-training.
+
+        Args:
+            evaluation: the set, its outputs and its metrics.
+        """
+
+    def end(self, output_dir: str) -> None:
+        """Is called at the end of a run, in the process that writes the results.
+
+        Args:
+            output_dir: the folder of the run, which has all files of the run.
+        """
+
 
 class CombinedPlugin(TrainingPlugin):
     """All plugins of a run as one, in the order of the extensions."""
@@ -203,6 +243,14 @@ class CombinedPlugin(TrainingPlugin):
     ) -> None:
         for plugin in self._plugins:
             plugin.add_predictions(output_dir, outputs, suffix)
+
+    def read_evaluation(self, evaluation: Evaluation) -> None:
+        for plugin in self._plugins:
+            plugin.read_evaluation(evaluation)
+
+    def end(self, output_dir: str) -> None:
+        for plugin in self._plugins:
+            plugin.end(output_dir)
 
 
 def make_plugin(

@@ -119,9 +119,21 @@ def pretrain(options: PretrainingOptions) -> None:
                 trainer.fit(objective, batches, ramp=ramp)
             plugin.finish(trainer)
 
-        # Evaluate.
-        if options.do_eval:
-            _evaluate(worker_options, trainer, task, dev)
+        _evaluate_and_end(worker_options, trainer, task, dev, plugin)
+
+
+def _evaluate_and_end(
+    options: PretrainingOptions,
+    trainer: Trainer,
+    task: PretrainingTask,
+    records: RecordSet,
+    plugin: TrainingPlugin,
+):
+    """Evaluates with --do_eval. The chief then lets the extensions finish."""
+    if options.do_eval:
+        _evaluate(options, trainer, task, records)
+    if trainer.workers.is_chief:
+        plugin.end(options.output_dir)
 
 
 def _check_batch_sizes(options: PretrainingOptions, num_replicas: int):

@@ -159,6 +159,8 @@ def fine_tune(
         old_settings = task.settings()
         _use_model(options, finetuner, sets)
         _record_tuned(worker_options, old_settings, task.settings())
+        if workers.is_chief:
+            plugin.end(folder)
         return finetuner.score
 
 

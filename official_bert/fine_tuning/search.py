@@ -24,7 +24,7 @@ from official_bert.io.errors import Diverged, InputError, did_you_mean
 from official_bert.io.folder_lock import locked
 from official_bert.io.progress import Series
 from official_bert.io.reading import check_object
-from official_bert.options.fields import POSITIVE, PROCESSES, SIZE, Check
+from official_bert.options.fields import POSITIVE, PROCESSES, SIZE, Check, without_flag
 from official_bert.options.fine_tuning import GLUE, PAPER, FineTuningOptions
 from official_bert.options.former_flags import upgrade_flags
 from official_bert.tasks import registry
@@ -246,7 +246,9 @@ def _check_same_flags(options: FineTuningOptions):
     }
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
-        earlier = upgrade_flags(check_object(reading.read_json(path), path))
+        # A file of an earlier version lacks the flags that are new.
+        defaults = {field.name: without_flag(field) for field in dataclasses.fields(options)}
+        earlier = defaults | upgrade_flags(check_object(reading.read_json(path), path))
         if "task_name" in shared and registry.is_same(
             shared["task_name"], str(earlier.get("task_name"))
         ):

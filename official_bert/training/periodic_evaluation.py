@@ -48,7 +48,7 @@ class PeriodicEvaluation:
         self._values: dict[int, float | None] = {}
         # The main metric of the last evaluation of this process, for the bar.
         self.latest: dict[str, float] = {}
-        for line in run_log.read(self.run_dir, run_log.EVALUATION):
+        for line in run_log.periodic_evaluations(self.run_dir):
             is_metric = isinstance(line.get(self.main_metric, ""), float | int | None)
             if line["step"] <= self.first_step and is_metric:
                 self._values[line["step"]] = line[self.main_metric]

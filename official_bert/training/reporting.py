@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numbers
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -35,6 +36,7 @@ _LARGEST = float(np.finfo(np.float32).max)  # the perplexity of a loss above 88 
 _MANY_METRICS = 10
 _SHOWN_METRICS = ("eval_accuracy", "eval_macro_f1", "eval_loss", "global_step")
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
+_label_score = re.compile("(eval_(?:precision|recall|f1))_(.+)").fullmatch
 
 
 class _Interval(NamedTuple):
@@ -355,15 +357,15 @@ def write_eval_results(
 ) -> None:
     """Writes eval_results.txt as the original does, logs it, and writes TensorBoard scalars.
 
-    A terminal shows only the main ones of many metrics.
+    run.jsonl gets a line, too. A terminal shows only the main ones of many metrics.
 
     Args:
         output_dir: the folder of the file, and of the folder eval of the scalars.
         results: the metrics by name.
         step: the number of updates that the model has had.
         suffix: the suffix of a second set. "_mm" gives eval_results_mm.txt and eval_mm/.
-        further: metrics that the original's file does not have. They are in the log and in
-            TensorBoard only.
+        further: metrics that the original's file does not have. They are in the log, in
+            TensorBoard and in run.jsonl only.
         main_metric: the metric of the task.
     """
     metrics = {**results, **further, "global_step": step}
@@ -373,7 +375,12 @@ def write_eval_results(
     with writing.replacing(path) as file:
         file.writelines(f"{name} = {text}\n" for name, text in texts.items() if name not in further)
     logging.info("Wrote %s", path)
-    write_scalars(os.path.join(output_dir, f"eval{suffix}"), {**results, **further}, step)
+    set_name = f"eval{suffix}"
+    write_scalars(os.path.join(output_dir, set_name), {**results, **further}, step)
+    line = {"step": step, "set": set_name}
+    for name, value in {**results, **further}.items():
+        line[name] = float(value)
+    run_log.write_if_possible(output_dir, run_log.EVALUATION, line)
 
 
 def select_shown(texts: Mapping[str, str], main_metric: str) -> Mapping[str, str]:
@@ -437,7 +444,7 @@ def _write_scalars(writer: tf.summary.SummaryWriter, scalars: Mapping[str, float
     try:
         with writer.as_default(step=step), np.errstate(over="ignore"):
             for name, value in scalars.items():  # a value beyond float32 becomes inf
-                tf.summary.scalar(name, np.float32(value))
+                tf.summary.scalar(_make_tag(name), np.float32(value))
         writer.flush()
     except tf.errors.OpError as error:
         logging.warning(
@@ -445,6 +452,12 @@ def _write_scalars(writer: tf.summary.SummaryWriter, scalars: Mapping[str, float
             step,
             brief(error),
         )
+
+
+def _make_tag(name: str) -> str:
+    """Returns the tag of a metric; TensorBoard shows the scores of all labels as one group."""
+    match = _label_score(name)
+    return "/".join(match.groups()) if match else name
 
 
 def _format_number(name: str, value: Any) -> str:

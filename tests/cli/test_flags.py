@@ -454,3 +454,45 @@ def test_a_boolean_flag_is_true_or_false():
 def test_help_shows_a_flag_under_its_heading(options_class, name, heading):
     (field,) = (field for field in dataclasses.fields(options_class) if field.name == name)
     assert flags.find_heading(options_class, field) == heading
+
+
+WORDS = """
+import dataclasses
+from official_bert.cli import flags
+from official_bert.options.fields import option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    folders: tuple[str, ...] = option((), is_first_word=True, help="The folders.")
+    rate: float = option(5e-5, help="The rate.")
+
+
+def run(options):
+    print(options.folders, options.rate)
+
+
+if __name__ == "__main__":
+    flags.run(lambda: run, Options)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (["a", "b c", "--rate=2"], "('a', 'b c') 2.0\n"),
+        (["--rate=2"], "() 2.0\n"),
+        (["--help"], "usage: script.py FOLDERS ... --flag=value ...\n"),
+    ],
+)
+def test_several_words_come_before_the_flags(words, printed, tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(WORDS)
+    finished = subprocess.run(
+        [sys.executable, str(path), *words],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed in finished.stdout.replace(str(path), "script.py")

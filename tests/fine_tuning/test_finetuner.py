@@ -55,7 +55,7 @@ def run(options, folder, **changes):
 
 
 def read_evaluations(folder):
-    return run_log.read(str(folder), run_log.EVALUATION)
+    return run_log.periodic_evaluations(str(folder))
 
 
 def evaluation_steps(folder):

@@ -350,6 +350,19 @@ def test_resumes_a_search_of_an_earlier_version_with_one_flag_for_all_columns(tm
     assert recorded["text_a_column"] == "text"
 
 
+def test_resumes_a_search_that_lacks_a_new_flag(tmp_path, grid):
+    """An earlier version has recorded no weight_decay_rate; the run has its default."""
+    search(make_options(tmp_path, grid), Runs([1, 2, 3, 4]))
+    path = tmp_path / FLAGS_FILE
+    recorded = json.loads(path.read_text())
+    del recorded["weight_decay_rate"]
+    path.write_text(json.dumps(recorded))
+    search(make_options(tmp_path, grid), Runs([]))
+    path.write_text(json.dumps(recorded))
+    with pytest.raises(InputError, match=r"--weight_decay_rate was 0\.01"):
+        search(make_options(tmp_path, grid, weight_decay_rate=0.5), Runs([]))
+
+
 def test_a_search_without_training_is_an_error(tmp_path, grid):
     options = make_options(tmp_path, grid, do_train=False)
     with pytest.raises(InputError, match="give --do_train"):

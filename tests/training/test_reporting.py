@@ -264,6 +264,25 @@ def test_eval_results_as_the_original_writes_them(tmp_path, lines):
     shutil.rmtree(tmp_path / "eval")  # another run in a folder of the same name
     reporting.write_eval_results(str(tmp_path), results, step=30)
     assert list(scalars(tmp_path / "eval", "loss")) == [30]
+    first, second = run_log.read(str(tmp_path), run_log.EVALUATION)
+    assert first == {
+        "type": "evaluation",
+        "step": 20,
+        "set": "eval",
+        **results,
+        "null_score_diff_threshold": None,  # JSON has no infinity
+        "loss": pytest.approx(7.8532653),
+    }
+    assert second["step"] == 30
+    assert run_log.periodic_evaluations(str(tmp_path)) == []
+
+
+def test_tensorboard_groups_the_scores_of_labels(tmp_path):
+    """The other metrics keep their names."""
+    results = {"eval_f1_a b": 0.25, "eval_macro_f1": 0.5, "eval_f1": 0.75}
+    reporting.write_eval_results(str(tmp_path), results, step=7, suffix="_mm")
+    for tag, value in (("eval_f1/a b", 0.25), ("eval_macro_f1", 0.5), ("eval_f1", 0.75)):
+        assert scalars(tmp_path / "eval_mm", tag) == {7: value}
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

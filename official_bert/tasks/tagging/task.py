@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -30,12 +30,13 @@ from official_bert.graph_text.text_reader import TextReader, run_in_batches
 from official_bert.graph_text.tokenizer import readable
 from official_bert.io import errors
 from official_bert.io.errors import InputError
+from official_bert.metrics import calibration
 from official_bert.metrics.entities import entity_scores, find_entities
 from official_bert.modeling import BertTagger
 from official_bert.modeling.losses import cross_entropy
 from official_bert.tasks import temperature
 from official_bert.tasks.base import DataFiles, Task, TaskObjective
-from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 from official_bert.tasks.settings import TaskSettings, recorded
 from official_bert.tasks.tagging.windows import (
     EncodedWords,
@@ -281,6 +282,33 @@ class TaggingTask(Task):
         if self.temperature:
             metrics |= temperature.scores(*_word_logits(encoded, outputs), self.temperature)
         return metrics
+
+    def describe_predictions(
+        self, encoded: EncodedWords, outputs: dict[str, np.ndarray]
+    ) -> Iterator[dict[str, Any]]:
+        """Describes the words, the tags and the predicted tags of each sentence.
+
+        A calibrated model also has the probabilities of the predicted tags.
+
+        Args:
+            encoded: the windows of the file.
+            outputs: the outputs for every window.
+        """
+        divisors = {}
+        logits = np.zeros(0)
+        if self.temperature:
+            divisors = {"probability": self.temperature, "raw_probability": 1.0}
+            logits = encoded.select_words(outputs["logits"])
+        first = 0
+        predictions = self.predictions(encoded, outputs)
+        for sentence, tags in zip(encoded.source.sentences, predictions, strict=True):
+            last = first + len(tags)
+            record = {"words": sentence.words, "label": sentence.tags, "prediction": tags}
+            for name, divisor in divisors.items():
+                probabilities = calibration.probabilities(logits[first:last] / divisor)
+                record[name] = numbers(probabilities.max(axis=-1))
+            first = last
+            yield record
 
     def write_predictions(
         self,
