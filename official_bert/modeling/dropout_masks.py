@@ -8,7 +8,8 @@ hash wherever a mask is used, so that it takes no memory.
 import tensorflow as tf
 
 _STRIDE = 0x9E3779B1  # odd, about 2^32 divided by the golden ratio
-_COLUMN_CONSTANT = 0x85EBCA6B
+_COLUMN_CONSTANT = 0x85EBCA6B  # makes the keys of rows and columns differ
+_FIRST_FACTOR, _SECOND_FACTOR = 0x7FEB352D, 0x846CA68B  # of the hash
 _MAX_UINT32 = 2**32 - 1
 
 
@@ -30,16 +31,19 @@ def dropout_mask(x: tf.Tensor, rate: float, seed: tf.Tensor, index: tf.Tensor | 
     num_columns = shape[-1]
     num_rows = tf.size(x) // num_columns
     row_key, column_key = _make_keys(seed, index)
-    rows = _first_row(seed, num_rows) + tf.range(num_rows)
+
+    rows = tf.range(num_rows)
+    rows += _first_row(seed, num_rows)
     row_bits = _mix(_to_uint32(rows) ^ row_key)
-    column_bits = _mix(_to_uint32(tf.range(num_columns)) ^ column_key)
+    columns = tf.range(num_columns)
+    column_bits = _mix(_to_uint32(columns) ^ column_key)
     bits = row_bits[:, None] ^ column_bits
 
-    # These are the steps of `_mix` but the last one, which would not change the highest bits.
-    bits = (bits ^ _shift_right(bits, 16)) * _uint32(0x7FEB352D)
-    bits = (bits ^ _shift_right(bits, 15)) * _uint32(0x846CA68B)
-    threshold = min(round(rate * 2**32), _MAX_UINT32)
-    return tf.reshape(bits >= _uint32(threshold), shape)
+    threshold = round(rate * 2**32)
+    threshold = min(threshold, _MAX_UINT32)
+    # The last step of `_mix` would not change the highest bits.
+    keep = _multiply_and_shift(bits) >= _uint32(threshold)
+    return tf.reshape(keep, shape)
 
 
 def part_seed(seed: tf.Tensor, first_example: tf.Tensor, num_examples: tf.Tensor) -> tf.Tensor:
@@ -52,15 +56,17 @@ def part_seed(seed: tf.Tensor, first_example: tf.Tensor, num_examples: tf.Tensor
         first_example: the number of the part's first example in the batch, int32[].
         num_examples: the number of the part's examples, int32[].
     """
-    return tf.concat([seed, tf.stack([first_example, num_examples])], axis=0)
+    part = tf.stack([first_example, num_examples])
+    return tf.concat([seed, part], axis=0)
 
 
 def _first_row(seed: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:
     """Returns the number of the first row in the mask of the whole batch, int32[]."""
     if seed.shape[0] == 2:
         return tf.constant(0)
-    first_example, num_examples = seed[2], seed[3]
-    return first_example * (num_rows // num_examples)
+    first_example, num_examples = tf.unstack(seed[2:])
+    rows_per_example = num_rows // num_examples
+    return first_example * rows_per_example
 
 
 def _make_keys(seed: tf.Tensor, index: tf.Tensor | int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -68,25 +74,35 @@ def _make_keys(seed: tf.Tensor, index: tf.Tensor | int) -> tuple[tf.Tensor, tf.T
     words = tf.bitcast(seed, tf.uint32)
     # The stride keeps the seeds of the dropouts of one step different from those of steps with
     # adjacent seeds.
-    dropout_words = _to_uint32(index) * _uint32(_STRIDE)
+    stride = _uint32(_STRIDE)
+    dropout_words = _to_uint32(index) * stride
     first = _mix(words[0] + dropout_words)
     row_key = _mix(first ^ words[1])
-    column_key = _mix(first + words[1] + _uint32(_COLUMN_CONSTANT))
+    total = first + words[1]
+    column_key = _mix(total + _uint32(_COLUMN_CONSTANT))
     return row_key, column_key
 
 
 def _mix(bits: tf.Tensor) -> tf.Tensor:
     """Mixes the bits of uint32 values, so that each one influences nearly all others.
 
-    Source: the 32-bit finalizer of MurmurHash with the constants of C. Wellons, "lowbias32" (2018).
+    Source: C. Wellons, "Prospecting for hash functions" (2018), the function lowbias32.
     """
-    bits = (bits ^ _shift_right(bits, 16)) * _uint32(0x7FEB352D)
-    bits = (bits ^ _shift_right(bits, 15)) * _uint32(0x846CA68B)
-    return bits ^ _shift_right(bits, 16)
+    bits = _multiply_and_shift(bits)
+    return _xor_shifted(bits, 16)
 
 
-def _shift_right(bits: tf.Tensor, count: int) -> tf.Tensor:
-    return tf.bitwise.right_shift(bits, _uint32(count))
+def _multiply_and_shift(bits: tf.Tensor) -> tf.Tensor:
+    """Returns the result of `_mix` without its last step."""
+    bits = _xor_shifted(bits, 16)
+    bits *= _uint32(_FIRST_FACTOR)
+    bits = _xor_shifted(bits, 15)
+    return bits * _uint32(_SECOND_FACTOR)
+
+
+def _xor_shifted(bits: tf.Tensor, count: int) -> tf.Tensor:
+    shifted = tf.bitwise.right_shift(bits, _uint32(count))
+    return bits ^ shifted
 
 
 def _to_uint32(values: tf.Tensor | int) -> tf.Tensor:
