@@ -20,6 +20,8 @@ EXTENSION = Extension(
             options=f"{_HERE}.options:ReportOptions",
             function=f"{_HERE}.command:run",
             summary="Writes a page about a training run, or about several side by side.",
+            stage="Evaluate",
+            example="my_model",
         )
     },
     options=dict.fromkeys(_COMMANDS, f"{_HERE}.options:ReportFlag"),
