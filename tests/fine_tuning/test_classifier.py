@@ -531,6 +531,7 @@ def test_a_training_shows_its_progress_unless_it_is_to_be_mute(
         steps = progress.Progress("steps", 10)
         steps(0)
         monkeypatch.setattr(progress, "MAX_SECS_BETWEEN_LINES", 0.0)
+        monkeypatch.setattr(progress, "_SECS_BETWEEN_CHECKS", 0.0)
         steps(4, "loss 0.5")
         return Score("eval_accuracy", 0.75)
 
