@@ -22,21 +22,21 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
     "checkpoints": 1018,
-    "cli": 415,
-    "commands": 1114,
+    "cli": 477,
+    "commands": 1139,
     "compat": 245,
-    "data": 2930,
-    "fine_tuning": 1040,
+    "data": 2943,
+    "fine_tuning": 1137,
     "graph_text": 526,
-    "io": 1187,
-    "metrics": 386,
-    "modeling": 1049,
-    "modules": 1819,
-    "optimization": 354,
+    "io": 1269,
+    "metrics": 390,
+    "modeling": 1114,
+    "modules": 1821,
+    "optimization": 362,
     "options": 502,
-    "serving": 1041,
-    "tasks": 3913,
-    "training": 1847,
+    "serving": 1042,
+    "tasks": 4026,
+    "training": 1892,
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200

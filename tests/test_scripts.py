@@ -10,7 +10,7 @@ from dataclasses import MISSING, Field
 import pytest
 
 from official_bert import catalog
-from official_bert.cli.flags import ORDER, basic_fields, find_heading
+from official_bert.cli.help_text import ORDER, basic_fields, find_heading
 from official_bert.options.fields import flag_fields
 from tests.scripts import command_line, end_of, flag_list, run_interpreter, run_script
 from tests.shared import ROOT

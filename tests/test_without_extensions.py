@@ -24,12 +24,12 @@ ALL = "all"
 HELP = """
 import sys
 from official_bert import catalog
-from official_bert.cli import commands, flags
+from official_bert.cli import commands, flags, help_text
 from official_bert.options.fields import flag_fields
 print(*sorted(record.name for record in catalog.extensions()))
 for name in catalog.commands():
     options_class = catalog.options_class(name)
-    assert [flags.find_heading(options_class, field) for field in flag_fields(options_class)], name
+    assert [help_text.find_heading(options_class, field) for field in flag_fields(options_class)], name
 assert "tensorflow" not in sys.modules
 sys.argv = ["official-bert", "run_classifier", "--helpfull"]
 commands.main()

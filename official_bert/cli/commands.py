@@ -15,7 +15,7 @@ from typing import Any
 from absl import flags as absl_flags
 
 from official_bert import catalog
-from official_bert.cli import flags, lean_imports
+from official_bert.cli import flags, help_text, lean_imports
 from official_bert.cli.completion import PROGRAM, completion_script
 from official_bert.extension import STAGES, Command
 from official_bert.io.errors import InputError, did_you_mean
@@ -31,7 +31,7 @@ def main() -> None:
     """Run the subcommand of the command line; the entry point of `official-bert`."""
     name, *words = sys.argv[1:] or ["--help"]
     if name in ("-h", "-help", "--help", "help"):
-        with flags.quiet_reader():
+        with help_text.quiet_reader():
             print(overview())
         return
     if name == "--version":
@@ -109,7 +109,7 @@ def overview() -> str:
         for name in names:
             lines += ["", f"  {name}", *_summarise(commands[name])]
             if commands[name].example:
-                example = flags.format_example(f"{PROGRAM} {name}", commands[name].example)
+                example = help_text.format_example(f"{PROGRAM} {name}", commands[name].example)
                 lines += [f"    {line}" for line in example.splitlines()]
     lines += [
         "",

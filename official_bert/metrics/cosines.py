@@ -44,6 +44,28 @@ def all_cosines(queries: np.ndarray, corpus: np.ndarray) -> np.ndarray:
     return (unit_vectors(queries) @ unit_vectors(corpus).T).astype(np.float32)
 
 
+def rank_rows(
+    query: np.ndarray,
+    corpus: np.ndarray,
+    rows: np.ndarray,
+    most: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks rows of a corpus by their cosine with a query; equal cosines keep their order.
+
+    Args:
+        query: float[width].
+        corpus: float[n, width].
+        rows: the rows to rank, int[k].
+        most: the number of rows to return; None for all.
+
+    Returns:
+        The cosines of the best rows, the highest first, and these rows.
+    """
+    scores = all_cosines(query[None], corpus[rows])[0]
+    order = np.argsort(-scores, kind="stable")[:most]
+    return scores[order], rows[order]
+
+
 def unit_vectors(vectors: np.ndarray, dtype: type = np.float64) -> np.ndarray:
     """Returns vectors divided by their norms.
 

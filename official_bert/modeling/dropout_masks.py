@@ -13,7 +13,12 @@ _FIRST_FACTOR, _SECOND_FACTOR = 0x7FEB352D, 0x846CA68B  # of the hash
 _MAX_UINT32 = 2**32 - 1
 
 
-def dropout_mask(x: tf.Tensor, rate: float, seed: tf.Tensor, index: tf.Tensor | int) -> tf.Tensor:
+def dropout_mask(
+    x: tf.Tensor,
+    rate: float,
+    seed: tf.Tensor,
+    index: tf.Tensor | int,
+) -> tf.Tensor:
     """Draws a mask, bool like `x`, that depends only on its shape, the seed and the index.
 
     The mask is a matrix with the last dimension of `x` as columns. Each row and each column has 32
@@ -34,19 +39,26 @@ def dropout_mask(x: tf.Tensor, rate: float, seed: tf.Tensor, index: tf.Tensor | 
 
     rows = tf.range(num_rows)
     rows += _first_row(seed, num_rows)
-    row_bits = _mix(_to_uint32(rows) ^ row_key)
+    rows = _to_uint32(rows)
+    row_bits = _mix(rows ^ row_key)
     columns = tf.range(num_columns)
-    column_bits = _mix(_to_uint32(columns) ^ column_key)
+    columns = _to_uint32(columns)
+    column_bits = _mix(columns ^ column_key)
     bits = row_bits[:, None] ^ column_bits
 
     threshold = round(rate * 2**32)
     threshold = min(threshold, _MAX_UINT32)
     # The last step of `_mix` would not change the highest bits.
-    keep = _multiply_and_shift(bits) >= _uint32(threshold)
+    bits = _multiply_and_shift(bits)
+    keep = bits >= _uint32(threshold)
     return tf.reshape(keep, shape)
 
 
-def part_seed(seed: tf.Tensor, first_example: tf.Tensor, num_examples: tf.Tensor) -> tf.Tensor:
+def part_seed(
+    seed: tf.Tensor,
+    first_example: tf.Tensor,
+    num_examples: tf.Tensor,
+) -> tf.Tensor:
     """Returns the seed of a part of a batch, int32[4].
 
     The part then has the masks that its examples have in the whole batch.
@@ -76,10 +88,13 @@ def _make_keys(seed: tf.Tensor, index: tf.Tensor | int) -> tuple[tf.Tensor, tf.T
     # adjacent seeds.
     stride = _uint32(_STRIDE)
     dropout_words = _to_uint32(index) * stride
-    first = _mix(words[0] + dropout_words)
-    row_key = _mix(first ^ words[1])
-    total = first + words[1]
-    column_key = _mix(total + _uint32(_COLUMN_CONSTANT))
+    first_word, second_word = words[0], words[1]
+    first_word += dropout_words
+    first_word = _mix(first_word)
+    row_key = _mix(first_word ^ second_word)
+    column_word = first_word + second_word
+    column_word += _uint32(_COLUMN_CONSTANT)
+    column_key = _mix(column_word)
     return row_key, column_key
 
 
@@ -101,7 +116,8 @@ def _multiply_and_shift(bits: tf.Tensor) -> tf.Tensor:
 
 
 def _xor_shifted(bits: tf.Tensor, count: int) -> tf.Tensor:
-    shifted = tf.bitwise.right_shift(bits, _uint32(count))
+    count = _uint32(count)
+    shifted = tf.bitwise.right_shift(bits, count)
     return bits ^ shifted
 
 

@@ -11,7 +11,7 @@ import official_bert as package
 from official_bert import catalog
 from official_bert.cli import commands
 from official_bert.cli.completion import completion_script
-from official_bert.cli.flags import is_required
+from official_bert.cli.help_text import is_required
 from official_bert.extension import STAGES
 from official_bert.options.fields import flag_fields
 from tests.scripts import run_interpreter

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from official_bert.cli import flags
+from official_bert.cli import flags, help_text
 from official_bert.options.fine_tuning import ClassificationOptions, SquadOptions
 from tests.scripts import end_of
 from tests.shared import ROOT
@@ -391,7 +391,7 @@ def test_help_lists_the_basic_flags_and_helpfull_all_under_headings(script):
 
 
 def test_help_lists_the_flags_in_the_order_of_a_run():
-    names = [field.name for field in flags.basic_fields(ClassificationOptions)]
+    names = [field.name for field in help_text.basic_fields(ClassificationOptions)]
     expected = """
     task_name model data_dir train_file dev_file test_file text_a_column text_b_column
     label_column output_dir do_train do_eval do_predict max_seq_length train_batch_size
@@ -401,11 +401,13 @@ def test_help_lists_the_flags_in_the_order_of_a_run():
 
 
 def test_an_example_has_lines_that_a_shell_joins():
-    example = flags.format_example("official-bert run", "--first=" + "a" * 60 + " --second --third")
+    example = help_text.format_example(
+        "official-bert run", "--first=" + "a" * 60 + " --second --third"
+    )
     assert example == (
         "  official-bert run \\\n      --first=" + "a" * 60 + " \\\n      --second --third"
     )
-    assert flags.format_example("run_ner.py", "--do_eval") == "  python run_ner.py --do_eval"
+    assert help_text.format_example("run_ner.py", "--do_eval") == "  python run_ner.py --do_eval"
 
 
 @pytest.mark.parametrize(
@@ -440,25 +442,25 @@ def test_a_boolean_flag_is_true_or_false():
 @pytest.mark.parametrize(
     ("options_class", "name", "heading"),
     [
-        (ClassificationOptions, "task_name", flags.NEEDED),
-        (ClassificationOptions, "model", flags.MODEL),
-        (ClassificationOptions, "vocab_file", flags.MODEL),
-        (ClassificationOptions, "class_weights", flags.THIS_SCRIPT),
-        (ClassificationOptions, "text_a_column", flags.TEXT),
-        (ClassificationOptions, "num_train_epochs", flags.COMMON),
-        (ClassificationOptions, "tpu_zone", flags.DEVICES),
+        (ClassificationOptions, "task_name", help_text.NEEDED),
+        (ClassificationOptions, "model", help_text.MODEL),
+        (ClassificationOptions, "vocab_file", help_text.MODEL),
+        (ClassificationOptions, "class_weights", help_text.THIS_SCRIPT),
+        (ClassificationOptions, "text_a_column", help_text.TEXT),
+        (ClassificationOptions, "num_train_epochs", help_text.COMMON),
+        (ClassificationOptions, "tpu_zone", help_text.DEVICES),
         # SquadOptions declares it again.
-        (SquadOptions, "length_aware_batches", flags.THIS_SCRIPT),
+        (SquadOptions, "length_aware_batches", help_text.THIS_SCRIPT),
     ],
 )
 def test_help_shows_a_flag_under_its_heading(options_class, name, heading):
     (field,) = (field for field in dataclasses.fields(options_class) if field.name == name)
-    assert flags.find_heading(options_class, field) == heading
+    assert help_text.find_heading(options_class, field) == heading
 
 
 WORDS = """
 import dataclasses
-from official_bert.cli import flags
+from official_bert.cli import flags, help_text
 from official_bert.options.fields import option
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from official_bert.io.errors import InputError
 from official_bert.metrics.classification import pearson, spearman
-from official_bert.metrics.cosines import all_cosines, cosines
+from official_bert.metrics.cosines import all_cosines, cosines, rank_rows
 
 # The rows of a block of cosines.
 QUERY_ROWS = 1 << 8
@@ -223,7 +223,7 @@ def _rank_candidates(
     ranked_rows: np.ndarray,
 ) -> np.ndarray:
     """Returns the places of those relevant rows that are ranked."""
-    _, ranking = _rank_rows(query, corpus, ranked_rows)
+    _, ranking = rank_rows(query, corpus, ranked_rows)
     is_relevant = np.isin(ranking, relevant_rows)
     return np.flatnonzero(is_relevant) + 1
 
@@ -242,7 +242,7 @@ def _rank_in_corpus(
     for first in range(0, len(queries), QUERY_ROWS):
         block = queries[first : first + QUERY_ROWS]
         best_rows = [
-            _rank_rows(query=query, corpus=corpus, rows=rows, most=_DEPTH)
+            rank_rows(query=query, corpus=corpus, rows=rows, most=_DEPTH)
             for query, rows in zip(block, relevant_rows[first:], strict=False)
         ]
         block_places = [np.ones(len(rows), np.int64) for _, rows in best_rows]
@@ -279,18 +279,6 @@ def _count_before(
     row_scores = row_scores[:, None]
     is_before = np.where(others < rows[:, None], scores >= row_scores, scores > row_scores)
     return is_before.sum(axis=1)
-
-
-def _rank_rows(
-    query: np.ndarray,
-    corpus: np.ndarray,
-    rows: np.ndarray,
-    most: int | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the scores of the best rows, at most `most`, and these rows, the best first."""
-    scores = all_cosines(query[None], corpus[rows])[0]
-    order = np.argsort(-scores, kind="stable")[:most]
-    return scores[order], rows[order]
 
 
 def _remove_rows(all_rows: Sequence[Iterable[int]], query_rows: np.ndarray) -> list[np.ndarray]:
