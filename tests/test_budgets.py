@@ -23,7 +23,7 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 MAX_STATEMENTS = {
     "checkpoints": 1001,
     "cli": 384,
-    "commands": 1114,
+    "commands": 1117,
     "compat": 245,
     "data": 2859,
     "fine_tuning": 945,
