@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras import ops
 
 from benchmarks import cudnn_attention, kernel_attention
-from official_bert.modeling import attention, encoder, heads, layers, losses
+from official_bert.modeling import attention, dropout_masks, encoder, heads, layers, losses
 from official_bert.modeling.layer_classes import LayerClasses
 
 CANDIDATES = {
@@ -37,6 +37,7 @@ CANDIDATES = {
 }
 FLASH = {"flash", "flash_custom_call", "flash_bias"}
 _chosen: set[str] = set()
+_STRIDE = 0x9E3779B1  # odd, about 2^32 divided by the golden ratio
 _VOCAB_MULTIPLE = 64
 _PADDING_BIAS = -1e9  # of the logits of classes that only pad the vocabulary
 _NUM_ONES_ROWS = 16  # the fewest rows that a matrix unit multiplies
@@ -80,7 +81,7 @@ def _list_replacements(names: list[str]) -> list[tuple]:
         (encoder, "choose_layer_classes", lambda compute_dtype: classes),
     ]
     if "hash" in names:
-        replacements.append((layers, "dropout_mask", hash_mask))
+        replacements.append((dropout_masks, "dropout_mask", hash_mask))
     if "loss" in names:
         replacements.append((losses, "_cross_entropy", cross_entropy))
     if "padded" in names:
@@ -92,7 +93,8 @@ def _list_replacements(names: list[str]) -> list[tuple]:
 
 
 def hash_mask(x, rate: float, seed, index: int):
-    """Draws a dropout mask, bool like `x`; the arguments are those of layers.dropout_mask.
+    """Draws a dropout mask, bool like `x`; the arguments are those of
+    dropout_masks.dropout_mask.
 
     Each decision is a hash of the position with two keys of 32 bits. Unlike a stream of random
     numbers it needs no memory, because XLA computes the hash wherever the mask is used.
@@ -106,7 +108,7 @@ def hash_mask(x, rate: float, seed, index: int):
 def hash_keys(seed, index: int):
     """Returns the two keys of the hash, uint32[] each, for a seed and a number of a dropout."""
     seed = tf.bitcast(seed, tf.uint32)
-    first = _mix(seed[0] + _uint32(index * layers._STRIDE % 2**32))
+    first = _mix(seed[0] + _uint32(index * _STRIDE % 2**32))
     return _mix(first ^ seed[1]), _mix(first + seed[1] + _uint32(0x85EBCA6B))
 
 
@@ -129,7 +131,7 @@ def draw_mask(x, rate: float, seed, index: int):
     """Draws the mask of layers.dropout, which is all true without a seed or a rate."""
     if seed is None or not rate:
         return tf.ones(tf.shape(x), tf.bool)
-    return layers.dropout_mask(x, rate, seed, index)
+    return dropout_masks.dropout_mask(x, rate, seed, index)
 
 
 # Helpers of gradients.

@@ -69,12 +69,17 @@ modeling/layers.py: modeling/test_layers.py modeling/test_bert.py
     TruncatedNormal(stddev=initializer_range) -> RandomNormal(stddev=initializer_range)
     initializer_range: float = 0.02 -> initializer_range: float = 0.2
     x * (1.0 / (1.0 - rate)) -> x
-    (index * _STRIDE + 2**31) -> (_STRIDE + 2**31)
 modeling/layers.py: training/test_step.py
     (6.0 * 0.044715 -> (3.0 * 0.044715
-modeling/cpu_bfloat16.py: modeling/test_cpu_bfloat16.py
-    (_float32(product) + bias) * (1.0 / (1.0 - rate)) -> (_float32(product) + bias)
-    (upstream - mean) -> (upstream + mean)
+modeling/cpu_layers.py: modeling/test_cpu_layers.py
+    (_float32(product) + bias) * scale -> (_float32(product) + bias)
+    (upstream_x - mean) -> (upstream_x + mean)
+    >= MIN_ELEMENTS -> < MIN_ELEMENTS
+modeling/dropout_masks.py: modeling/test_dropout_masks.py
+    _to_uint32(index) * _uint32(_STRIDE) -> _uint32(_STRIDE)
+    _first_row(seed, num_rows) + tf.range(num_rows) -> tf.range(num_rows)
+    ^ column_key -> ^ row_key
+    round(rate * 2**32) -> round(rate * 2**31)
 modeling/attention.py: modeling/test_bert.py modeling/test_attention.py
     MASKED = -10000.0 -> MASKED = -10.0
     self.head_size**-0.5 -> self.head_size**-1.0
@@ -164,8 +169,10 @@ data/records/pretraining_input.py: data/records/test_pretraining_input.py
     key += ("shuffles each pass",) -> pass
 data/tables.py: data/test_tables.py
     text.removeprefix("\ufeff") -> text
+data/tag_schemes.py: data/test_tag_schemes.py data/test_tables.py
     tag[0] == "I" and _begins_chunk(before, tag) -> tag[0] == "I"
-    before == "O" or tag[1:] != before[1:] -> tag[1:] != before[1:]
+    before == OUTSIDE or tag[1:] != before[1:] -> tag[1:] != before[1:]
+    "I": "I", "L": "I", "U": "B" -> "I": "I", "L": "B", "U": "B"
 data/column_roles.py: data/test_column_roles.py
     [fold_name(name) == fold_name(column) for name in names] -> [False for name in names]
     len(free) > 1 and not role.is_list -> len(free) > 2 and not role.is_list

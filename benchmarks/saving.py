@@ -22,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -42,8 +43,24 @@ class Turn(NamedTuple):
     cores: float
 
 
-def training(size: str, batch_size: int):
-    """Returns a function that makes one update, and the variables of a checkpoint by name."""
+class Training(NamedTuple):
+    """A training: a function that makes one update and returns its sums, and what it changes.
+
+    Attributes:
+        update: the function.
+        variables: the variables of a checkpoint, by name.
+        objective: what the updates minimise.
+        optimizer: the optimizer.
+    """
+
+    update: Callable
+    variables: dict
+    objective: object
+    optimizer: object
+
+
+def training(size: str, batch_size: int) -> Training:
+    """Returns a pre-training with random ids."""
     import tensorflow as tf
 
     from official_bert import BertConfig
@@ -58,12 +75,12 @@ def training(size: str, batch_size: int):
     weights = {name: variable.value for name, variable in named_variables(model).items()}
     optimizer = AdamWeightDecayOptimizer(1e-5, 0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY)
     optimizer.build(weights.items())
-    step = TrainingStep(
-        PretrainingObjective(model, batch_size), list(weights.values()), optimizer, run_seed=1
-    )
+    objective = PretrainingObjective(model, batch_size)
+    step = TrainingStep(objective, list(weights.values()), optimizer, run_seed=1)
     run = compiled_steps(tf.distribute.get_strategy(), step)
     batch = {name: tf.constant(value[None]) for name, value in random_batch(batch_size).items()}
-    return lambda: run(batch, 1), weights | {"global_step": optimizer.global_step} | optimizer.slots
+    variables = weights | {"global_step": optimizer.global_step} | optimizer.slots
+    return Training(lambda: run(batch, 1), variables, objective, optimizer)
 
 
 def save(kind: str, manager, number: int):
@@ -117,7 +134,7 @@ def main():
 
     from official_bert.checkpoints import CheckpointManager
 
-    update, variables = training(flags.size, flags.batch_size)
+    update, variables, _, _ = training(flags.size, flags.batch_size)
     turns = {kind: [] for kind in (NONE, WAITING, BACKGROUND)}
     with tempfile.TemporaryDirectory(dir=flags.folder) as folder:
         manager = CheckpointManager(folder, variables, keep_max=1, saves_in_background=True)

@@ -88,7 +88,7 @@ def lowered(
     from official_bert import BertConfig
     from official_bert.checkpoints import named_variables
     from official_bert.features import pretraining_features
-    from official_bert.modeling import BertPretrainer, cpu_bfloat16
+    from official_bert.modeling import BertPretrainer, cpu_layers
     from official_bert.optimization import (
         EXCLUDED_FROM_DECAY,
         AdamWeightDecayOptimizer,
@@ -100,10 +100,10 @@ def lowered(
 
     config = BertConfig.from_size(step.model, VOCAB)
     # A TPU runs the plain operations. This machine has none, so without the patch the step would
-    # contain the functions that CPUs compute in bfloat16.
+    # contain the functions that XLA compiles for CPUs.
     with (
         precision.computing_in(step.dtype),
-        mock.patch.object(cpu_bfloat16, "is_available", return_value=False),
+        mock.patch.object(cpu_layers, "is_available", return_value=False),
     ):
         pretrainer = BertPretrainer(
             config, use_one_hot_embeddings=True, recompute_layers=step.recompute_layers

@@ -10,6 +10,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from official_bert.io.quiet_imports import quiet_imports, set_log_level
 from official_bert.version import __version__ as __version__
 
 if TYPE_CHECKING:  # editors and type checkers see the names here
@@ -51,6 +52,8 @@ if TYPE_CHECKING:  # editors and type checkers see the names here
         "load_model",
     ]
 
+set_log_level()
+
 _PUBLIC = {
     "BertConfig": "official_bert.config",
     "BertModel": "official_bert.modeling",
@@ -73,14 +76,16 @@ _PUBLIC = {
 
 def __getattr__(name: str):
     if name in _PUBLIC:
-        return getattr(importlib.import_module(_PUBLIC[name]), name)
+        with quiet_imports():
+            return getattr(importlib.import_module(_PUBLIC[name]), name)
     if name == "__all__":
         return sorted([*_PUBLIC, *_list_extension_names()])
     # `from official_bert import io` asks for `io` before it imports the module.
     is_module = importlib.util.find_spec(f"{__name__}.{name}") is not None
     if not is_module and name in (places := _list_extension_names()):
         module, _, attribute = places[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        with quiet_imports():
+            return getattr(importlib.import_module(module), attribute)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

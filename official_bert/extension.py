@@ -48,6 +48,9 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "predictor_methods": "No arguments -> a mapping: name of a method of "
         "official_bert.Predictor -> a function whose first argument is the Predictor. Called when "
         "a method that the Predictor's class lacks is used or listed.",
+        "predictor_frame": "An official_bert.Predictor and the arguments of a call -> a "
+        "RequestFrame of serving/predictor.py, or None where the arguments are texts. Called by "
+        "each call.",
         "encoder_methods": "No arguments -> a mapping: name of a method -> a function whose first "
         "argument has the method `encode`: texts -> float32[n, width]. Called as predictor_methods "
         "is, for objects such as official_bert.SentenceEncoder.",
@@ -58,10 +61,26 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "serving/export.py, or None. Called before the model is built.",
         "export_runtimes": "No arguments -> an ExportRuntimes of "
         "serving/exported_model.py. Called when a model is opened.",
+        "read_tagged": "The path of a file of run_ner, and whether its tags are needed -> a "
+        "ConllFile of data/tables.py, or None for a file that the core reads.",
         "predict_mode": "The options of official-bert predict -> a PredictMode of "
         "commands/predict_mode.py, or None where no flag of the extension chooses one. Called "
         "before any file is opened.",
+        "predict_table": "The options of official-bert predict -> an InputTable of "
+        "commands/predict_mode.py, or None where each line of the input is a request. Called "
+        "before the model is loaded.",
     }
+)
+
+
+# The parts of a project, in the order in which `official-bert` lists their commands.
+STAGES = (
+    "Prepare the data",
+    "Pre-train",
+    "Fine-tune",
+    "Evaluate",
+    "Use the model",
+    "Tools",
 )
 
 
@@ -76,12 +95,16 @@ class Command(NamedTuple):
         check: `module:name` of a function of the options that raises InputError for a wrong path;
             "" for none. It is called if a flag names a missing file, before the module of
             `function` is imported, and must not import TensorFlow.
+        stage: the part of a project in which the command is used, one of `STAGES`.
+        example: the words after the name of the command in an example.
     """
 
     options: str
     function: str
     summary: str
     check: str = ""
+    stage: str = "Tools"
+    example: str = ""
 
 
 class Family(NamedTuple):

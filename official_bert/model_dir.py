@@ -323,15 +323,13 @@ def make_class_record(name: str, label_type: str | None) -> TaskRecord:
     """Makes the record of a model that none of our scripts trained.
 
     Args:
-        name: the class of transformers. A tagger reads running text, not the words of a file.
+        name: the class of transformers.
         label_type: the label type of a classifier; None for other models.
     """
     task_name, family = CLASS_TASKS[name]
     settings: dict[str, Any] = {}
     if family == "classification" and label_type:
         settings["label_type"] = label_type
-    if family == "tagging":
-        settings["split_punctuation"] = True
     return TaskRecord(task_name, family, settings)
 
 

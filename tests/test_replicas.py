@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.folder import latest_checkpoint
-from official_bert.modeling import heads
 from official_bert.training import run_log
 from tests import fine_tuning_runs
 from tests.commands.pretraining_run import checkpoint_values, flags_of, make_base, scalars
@@ -23,19 +22,14 @@ from tests.shared import in_test_long
 from tests.training_state import assert_close
 
 BATCH_SIZE = 8  # of 14 examples
-
-
-@pytest.fixture(autouse=True)
-def _no_dropout_of_heads(monkeypatch):
-    """Replicas draw masks of their own."""
-    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
+# Replicas and micro-batches draw the masks that their examples have on one device.
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
 
 
 def run_described(family: str, described: str):
     """A run of which the options are given as JSON, in a process that calls it before TensorFlow
     has done anything.
     """
-    heads.CLASSIFIER_DROPOUT = 0.0
     kind = fine_tuning_runs.FAMILIES[family]
     kind.run(kind.make_options(**json.loads(described)))
 
@@ -155,7 +149,7 @@ def run_of_family(
     that run.
     """
     options = fine_tuning_runs.prepared(tmp_path, family)
-    edit_json(pathlib.Path(options.bert_config_file), **config)
+    edit_json(pathlib.Path(options.bert_config_file), **DROPOUT | config)
     given = {"train_batch_size": 4, "learning_rate": 1e-4, "predict_batch_size": BATCH_SIZE}
     given |= {"do_train": True, "do_predict": True}
     if family != "squad":
@@ -209,7 +203,7 @@ def test_replicas_pretrain_as_one_device(tmp_path, count, both, flags):
     computation, too.
     """
     base = make_base(tmp_path / "base")
-    alone = {"bert_config_file": base / "no_dropout.json", "input_file": base / "padded.tfrecord"}
+    alone = {"bert_config_file": base / "bert_config.json", "input_file": base / "padded.tfrecord"}
     # The last batch has 4 of 64.
     alone |= {"do_eval": True, "max_eval_steps": 0, "eval_batch_size": 12}
     alone |= both
@@ -252,6 +246,7 @@ def assert_same_pretraining(one: pathlib.Path, several: pathlib.Path, num_replic
 
 MASKS_OF_TWO_REPLICAS = """
 import tensorflow as tf
+from official_bert.modeling.dropout_masks import part_seed
 from official_bert.modeling.layers import dropout
 from official_bert.options.training import PretrainingOptions
 from official_bert.training.distribution import make_strategy
@@ -264,7 +259,8 @@ strategy = make_strategy(options)
 
 def mask(step):
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-    return dropout(tf.ones([64, 64]), 0.5, step_seed(3, step, replica), index=1)
+    seed = part_seed(step_seed(3, step), 16 * replica, 16)  # of 16 examples with 4 rows each
+    return dropout(tf.ones([64, 64]), 0.5, seed, index=1)
 
 compiled = tf.function(mask, jit_compile=True)
 for step in (0, 0, 1):
@@ -272,11 +268,13 @@ for step in (0, 0, 1):
     by_xla = strategy.experimental_local_results(tf.function(lambda: strategy.run(compiled, args=(step,)))())
     differing = sum(int(tf.math.count_nonzero(one != other)) for one, other in zip((a, b), by_xla))
     agreement = tf.reduce_mean(tf.cast(a == b, tf.float32)).numpy()
+    whole = dropout(tf.ones([128, 64]), 0.5, step_seed(3, step), index=1)
+    differing += int(tf.math.count_nonzero(whole != tf.concat([a, b], axis=0)))
     print(agreement, tf.reduce_sum(a * tf.range(64.0)).numpy(), differing)
 """
 
 
-def test_replicas_draw_masks_of_their_own():
+def test_replicas_draw_the_masks_that_their_examples_have_in_the_whole_batch():
     lines = [
         list(map(float, line.split()))
         for line in run_python("-c", MASKS_OF_TWO_REPLICAS).stdout.splitlines()

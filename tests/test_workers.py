@@ -142,7 +142,7 @@ def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_we
         num_train_epochs=20.0,
     )
     one, several = (
-        run_log.read(str(tmp_path / name), run_log.EVALUATION) for name in ("one", "several")
+        run_log.periodic_evaluations(str(tmp_path / name)) for name in ("one", "several")
     )
     assert [row["step"] for row in several] == [row["step"] for row in one]
     for row, expected in zip(several, one, strict=True):

@@ -203,7 +203,10 @@ def _convert_path(model: keras.layers.Layer, path: str) -> str:
 
 
 def load_checkpoint(
-    model: keras.layers.Layer, source: str | Checkpoint, left_out: Collection[str] = ()
+    model: keras.layers.Layer,
+    source: str | Checkpoint,
+    left_out: Collection[str] = (),
+    is_trained_next: bool = False,
 ) -> LoadReport:
     """Loads the weights of a checkpoint into a model, and logs the names that only one has.
 
@@ -211,6 +214,8 @@ def load_checkpoint(
         model: a built Keras model.
         source: an opened checkpoint, or the path of a TF1 or Hugging Face checkpoint or its folder.
         left_out: prefixes of the names of variables that keep their values.
+        is_trained_next: whether a training of the model follows. A new head in place of those of
+            the pre-training then needs no warning.
 
     Returns:
         The names of the weights that were loaded, and of those that were not.
@@ -245,8 +250,29 @@ def load_checkpoint(
         matched = [name for name in report.matched if name not in skipped_names]
         report = dataclasses.replace(report, matched=matched)
     assign(checkpoint, {name: variables[name] for name in report.matched})
-    _log_differences(checkpoint, report)
+    noteworthy = _log_new_head(checkpoint, report) if is_trained_next else report
+    _log_differences(checkpoint, noteworthy)
     return report
+
+
+def _log_new_head(checkpoint: Checkpoint, report: LoadReport) -> LoadReport:
+    """Logs the weights of a new head, and the heads of the pre-training that it replaces.
+
+    Returns:
+        The report without these weights.
+    """
+    new_names = [name for name in report.missing if not name.startswith(names.PRETRAINED)]
+    if not new_names:
+        return report
+    logging.info("New head (%s): random weights until trained", ", ".join(new_names))
+    replaced = [name for name in report.unexpected if name.startswith(names.PRETRAINED_HEADS)]
+    if replaced:
+        logging.info("Heads of %s that are not used: %s", checkpoint.path, ", ".join(replaced))
+    return dataclasses.replace(
+        report,
+        missing=[name for name in report.missing if name not in new_names],
+        unexpected=[name for name in report.unexpected if name not in replaced],
+    )
 
 
 def _log_differences(checkpoint: Checkpoint, report: LoadReport):

@@ -38,6 +38,9 @@ class WorkerGroup(Protocol):
         """Returns when all workers have called it."""
 
 
+_FIRST = "model.ckpt-0"  # the name of the checkpoint before the first update
+
+
 class LoneWorker:
     """A process that saves checkpoints without others. It is a `WorkerGroup`.
 
@@ -75,7 +78,7 @@ class CheckpointManager:
     Attributes:
         output_dir: the folder.
         variables: the variables by TF1 name.
-        keep_max: the number of newest checkpoints to keep; 0 keeps all.
+        keep_max: the number of newest checkpoints to keep, without that of step 0; 0 keeps all.
     """
 
     def __init__(
@@ -94,7 +97,7 @@ class CheckpointManager:
             output_dir: the folder, which the first `save` creates.
             variables: tf.Variables, Keras or mirrored variables by TF1 name, including
                 `global_step`.
-            keep_max: the number of newest checkpoints to keep; 0 keeps all.
+            keep_max: the number of newest checkpoints to keep, without that of step 0; 0 keeps all.
             workers: the workers of the run, of which the first writes the files, and all read them.
                 All of them call `save`. By default this process is the only one.
             saves_all_inputs: whether each worker saves the state of its own input.
@@ -250,12 +253,20 @@ class CheckpointManager:
         folder.remove_leftovers(self.output_dir)
 
     def _remove_old(self, paths: list[str]):
-        """Deletes all but the last `keep_max` of the listed checkpoints."""
-        old_paths = paths[: -self.keep_max] if self.keep_max else []
+        """Deletes all but the last `keep_max` of the listed checkpoints.
+
+        That of step 0 is deleted after the first other one, because it has the weights from which
+        the training started.
+        """
+        if not self.keep_max:
+            return
+        newest = paths[-self.keep_max :]
+        kept = [path for path in newest[:-1] if os.path.basename(path) != _FIRST] + newest[-1:]
+        old_paths = [path for path in paths if path not in kept]
         for path in old_paths:
             self._remove(path)
         if old_paths:
-            self._write_list(paths[len(old_paths) :])
+            self._write_list(kept)
 
     def _write_list(self, paths: list[str]):
         folder.write_state(self.output_dir, [os.path.basename(path) for path in paths])

@@ -92,6 +92,9 @@ _NEW_SCOPES = ("bilstm", DISTILLATION)
 # The prefixes of all weights that are not a head's. A Hugging Face name that is not in the table
 # keeps its dots.
 ENCODER = ("bert/", "bert.", "bilstm/")
+# The prefix of the heads of a pre-training, and those of all its weights.
+PRETRAINED_HEADS = "cls/"
+PRETRAINED = ("bert/", "bert.", PRETRAINED_HEADS)
 _TF1_ENTRIES = {entry.tf1: entry for entry in _TABLE}
 _HUGGING_FACE_ENTRIES = {entry.huggingface: entry for entry in _TABLE}
 

@@ -8,6 +8,7 @@ TensorFlow.
 
 import functools
 import sys
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -15,13 +16,15 @@ from absl import flags as absl_flags
 
 from official_bert import catalog
 from official_bert.cli import flags, lean_imports
-from official_bert.io.errors import did_you_mean
+from official_bert.cli.completion import PROGRAM, completion_script
+from official_bert.extension import STAGES, Command
+from official_bert.io.errors import InputError, did_you_mean
 from official_bert.options.fields import names_missing_file
 from official_bert.version import __version__
 
 absl_flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
 
-PROGRAM = "official-bert"
+_COMPLETION = "--completion="
 
 
 def main() -> None:
@@ -33,6 +36,12 @@ def main() -> None:
         return
     if name == "--version":
         print(f"{PROGRAM} {__version__}")
+        return
+    if name.startswith(_COMPLETION):
+        try:
+            print(completion_script(name.removeprefix(_COMPLETION)), end="")
+        except InputError as error:
+            sys.exit(f"{PROGRAM}: {error}")
         return
     command = name.replace("-", "_")
     if command not in catalog.commands():
@@ -52,7 +61,12 @@ def run_command(name: str) -> None:
         name: the name of the command in the catalog.
     """
     lean_imports.install()
-    flags.run(lambda: functools.partial(execute, name), catalog.options_class(name))
+    example = catalog.commands()[name].example
+    flags.run(
+        lambda: functools.partial(execute, name),
+        catalog.options_class(name),
+        example,
+    )
 
 
 def execute(name: str, options: Any) -> None:
@@ -82,21 +96,35 @@ def load(name: str) -> Callable:
 
 
 def overview() -> str:
-    """Return the list of commands that `official-bert --help` prints."""
+    """Return the list of commands that `official-bert --help` prints.
+
+    It has the order of a project, and an example of each command.
+    """
     commands = catalog.commands()
-    width = max(map(len, commands))
-    lines = [f"  {name:{width}}  {command.summary}" for name, command in commands.items()]
-    return "\n".join(
-        [
-            f"usage: {PROGRAM} COMMAND [--flag=value ...]",
-            "",
-            *lines,
-            "",
-            f"{PROGRAM} COMMAND --help lists the flags of a command. A hyphen in its name stands "
-            "for an underscore.",
-            f"{PROGRAM} --version prints the version.",
-        ]
-    )
+    lines = [f"usage: {PROGRAM} COMMAND [--flag=value ...]"]
+    for stage in STAGES:
+        names = [name for name, command in commands.items() if command.stage == stage]
+        if names:
+            lines += ["", f"{stage}:"]
+        for name in names:
+            lines += ["", f"  {name}", *_summarise(commands[name])]
+            if commands[name].example:
+                example = flags.format_example(f"{PROGRAM} {name}", commands[name].example)
+                lines += [f"    {line}" for line in example.splitlines()]
+    lines += [
+        "",
+        f"{PROGRAM} COMMAND --help lists the flags of a command. A hyphen in its name stands "
+        "for an underscore.",
+        f'eval "$({PROGRAM} --completion=bash)" completes commands and flags; zsh and fish work, '
+        "too.",
+        f"{PROGRAM} --version prints the version.",
+    ]
+    return "\n".join(lines)
+
+
+def _summarise(command: Command) -> list[str]:
+    """Returns the lines of a command's summary."""
+    return textwrap.wrap(command.summary, 80, initial_indent="    ", subsequent_indent="    ")
 
 
 def unknown(name: str) -> str:

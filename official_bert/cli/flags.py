@@ -9,15 +9,16 @@ import os
 import re
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from absl import app, flags, logging
 
+from official_bert import catalog
 from official_bert.io import files, processes, writing
 from official_bert.io.errors import InputError, Terminated, WorkerLost, brief, did_you_mean
 from official_bert.io.progress import updated_line
+from official_bert.io.quiet_imports import quiet_imports as quiet_imports
 from official_bert.options.fields import (
     COMMON,
     DEVICES,
@@ -40,6 +41,19 @@ Command = Callable[[Any], object]
 EVERY_SCRIPT = "Every script"
 ORDER = (NEEDED, MODEL, THIS_SCRIPT, TEXT, COMMON, DEVICES)
 MAX_BASIC = 10  # a script with more flags shows only the basic ones in --help
+# The flags of a run, in the order in which a user thinks of them; --help lists the others after
+# them.
+_RUN_ORDER_TEXT = """
+task_name model vocab_file bert_config_file init_checkpoint
+data_dir train_file dev_file test_file predict_file input_file eval_input_file
+text_a_column text_b_column label_column
+output_file export_dir output_dir
+do_train do_eval do_predict
+max_seq_length max_predictions_per_seq train_batch_size
+learning_rate num_train_epochs num_train_steps num_warmup_steps random_seed
+"""
+_RUN_ORDER = _RUN_ORDER_TEXT.split()
+_EXAMPLE_COLUMNS = 80
 
 
 def is_required(field: dataclasses.Field) -> bool:
@@ -80,6 +94,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FORMER_FLAGS = {
     "bert_hub_module_handle": "Hub modules are not supported; leave this flag out and give the "
     "model's files with --vocab_file, --bert_config_file and --init_checkpoint",
+    "split_punctuation": "a tagger splits punctuation unless this flag is given: --pre_tokenized",
     "eval_every": "this flag is now --eval_every_steps or --eval_every_epochs, and "
     "--early_stopping_patience",
     "columns": "this flag is now --text_a_column, --text_b_column, --label_column, --has_header "
@@ -96,7 +111,7 @@ _DEFINE = {
 }
 
 
-def run(load: Callable[[], Command], options_class: type) -> None:
+def run(load: Callable[[], Command], options_class: type, example: str = "") -> None:
     """Parse the command line into options, and call the function of a command with them.
 
     Scripts call this under `if __name__ == "__main__"`, because the import of a script must not
@@ -105,24 +120,29 @@ def run(load: Callable[[], Command], options_class: type) -> None:
     Args:
         load: imports the function of the command.
         options_class: the class of the options.
+        example: the words after the script in the example of --help.
     """
     read = define(options_class)
     command: list[str] = []
-    first_word: list[str] = []
+    first_words: list[str] = []
+    word_field = first_word_field(options_class)
+    has_many_words = word_field is not None and value_type(word_field) is not str
 
     def parser(argv: list[str]) -> list[str]:
-        if first_word_field(options_class) and argv[1:] and not argv[1].startswith("-"):
-            first_word[:] = argv[1:2]
+        while word_field and argv[1:] and not argv[1].startswith("-"):
+            first_words.append(argv[1])
             argv = [argv[0], *argv[2:]]
+            if not has_many_words:
+                break
         if command_field(options_class) and "--" in argv:
             end = argv.index("--")
             command[:] = argv[end + 1 :]
             argv = argv[:end]
-        _answer_help(argv, options_class)
+        _answer_help(argv, options_class, example)
         return parse(argv)
 
     def read_options() -> Any:
-        return read(command, *first_word)
+        return read(command, first_words)
 
     app.run(functools.partial(answer_for_input, load, read_options), flags_parser=parser)
 
@@ -135,7 +155,7 @@ def define(options_class: type) -> Callable[..., Any]:
 
     Returns:
         A function that makes an instance of the class from the parsed flags. Its arguments are the
-        words behind `--` and the word before all flags, for a class with fields for them.
+        words behind `--` and those before all flags, for a class with fields for them.
     """
     if _STRICT not in flags.FLAGS:
         flags.DEFINE_boolean(
@@ -150,12 +170,13 @@ def define(options_class: type) -> Callable[..., Any]:
         _define_flag(field)
         _register_checks(field)
 
-    def read(command: Sequence[str] = (), first_word: str = "") -> Any:
+    def read(command: Sequence[str] = (), first_words: Sequence[str] = ()) -> Any:
         values = {field.name: _value(field) for field in fields}
         if words_field:
             values[words_field.name] = tuple(command)
         if word_field:
-            values[word_field.name] = first_word
+            is_one = value_type(word_field) is str
+            values[word_field.name] = "".join(first_words) if is_one else tuple(first_words)
         options = options_class(**values)
         # The flags that other options need may be recorded in the folder of the model, which
         # `ModelSource.complete` reads.
@@ -215,9 +236,10 @@ def _value(field: dataclasses.Field) -> Any:
 def parse(argv: list[str]) -> list[str]:
     """Parse a command line.
 
-    Like the original's parser, it ignores unknown flags, with a warning; with --strict_flags they
-    end the script. A word that belongs to no flag also ends it: such a word is the value of a
-    boolean flag, which needs `=`, or a part of a list that the shell split.
+    Like the original's parser, it ignores unknown flags, with a warning. With --strict_flags they
+    end the script. So does one that resembles a known flag, because it is probably misspelt, unless
+    --nostrict_flags is typed. A word that belongs to no flag also ends it: such a word is the value
+    of a boolean flag, which needs `=`, or a part of a list that the shell split.
 
     Args:
         argv: the name of the script and the words after it.
@@ -235,15 +257,23 @@ def parse(argv: list[str]) -> list[str]:
             raise _stray(words[0])
         rest = flags.FLAGS([argv[0], *words], known_only=True)
         _refuse_strays([argv[0], *words], rest[1:])
-        unknown = [f"{word}{_suggestion(word)}" for word in rest[1:] if word.startswith("-")]
-        if unknown and flags.FLAGS[_STRICT].value:
-            raise InputError(f"unknown flag, which --{_STRICT} refuses: {', '.join(unknown)}")
+        unknown = [word for word in rest[1:] if word.startswith("-")]
+        questions = {word: _suggestion(word) for word in unknown}
+        described = [f"{word}{questions[word]}" for word in unknown]
+        strict = flags.FLAGS[_STRICT]
+        if unknown and strict.value:
+            raise InputError(f"unknown flag, which --{_STRICT} refuses: {', '.join(described)}")
+        if any(questions.values()) and not strict.present:
+            misspelt = [f"{word}{question}" for word, question in questions.items() if question]
+            raise InputError(
+                f"unknown flag: {', '.join(misspelt)} --no{_STRICT} ignores unknown flags"
+            )
     except UnicodeDecodeError as error:
         sys.exit(f"{argv[0]}: --flagfile: has bytes that are not text ({error}); save it as UTF-8")
     except (flags.Error, InputError) as error:
         sys.exit(f"{argv[0]}: {_rewrite_message(str(error))}")
-    for word in unknown:
-        logging.warning("unknown flag, ignored: %s", word)
+    for description in described:
+        logging.warning("unknown flag, ignored: %s", description)
     return rest
 
 
@@ -267,20 +297,34 @@ def _rewrite_message(message: str) -> str:
 
 
 def _suggestion(word: str) -> str:
-    """Returns the question for the most similar flag of the script; "" if none is similar."""
+    """Returns the question for the most similar flag of the script.
+
+    It is "" if none is similar, and for a flag of another command, which a file of flags that
+    several commands share may have.
+    """
     name = word.lstrip("-").partition("=")[0]
+    if name in _all_flags():
+        return ""
     negations = [f"no{flag}" for flag in flags.FLAGS if flags.FLAGS[flag].boolean]
     question = did_you_mean(name, [*flags.FLAGS, *negations], mark="--")
     return question and f"; {question}"
 
 
-def _answer_help(argv: list[str], options_class: type):
+def _all_flags() -> set[str]:
+    """Returns the names of the flags of all commands."""
+    names = set()
+    for command in catalog.commands():
+        names |= {field.name for field in flag_fields(catalog.options_class(command))}
+    return names
+
+
+def _answer_help(argv: list[str], options_class: type, example: str):
     """With --help, prints the flags under their headings and ends the script with status 0."""
     shows_all = bool(_HELPFULL_FLAGS.intersection(argv[1:]))
     if not (shows_all or _HELP_FLAGS.intersection(argv[1:])):
         return
     with quiet_reader():
-        _print_help(argv, options_class, shows_all)
+        _print_help(argv, options_class, example, shows_all)
     sys.exit(0)
 
 
@@ -302,13 +346,34 @@ def basic_fields(options_class: type) -> list[dataclasses.Field]:
         options_class: the class of the script's options.
     """
     fields = flag_fields(options_class)
-    if len(fields) <= MAX_BASIC:
-        return fields
-    return [field for field in fields if is_required(field) or field.metadata["basic"]]
+    if len(fields) > MAX_BASIC:
+        fields = [field for field in fields if is_required(field) or field.metadata["basic"]]
+    return sorted(fields, key=_place_in_run)
 
 
-def _print_help(argv: list[str], options_class: type, shows_all: bool):
-    _print_usage(argv[0], options_class)
+def _place_in_run(field: dataclasses.Field) -> int:
+    return _RUN_ORDER.index(field.name) if field.name in _RUN_ORDER else len(_RUN_ORDER)
+
+
+def format_example(script: str, example: str) -> str:
+    """Return an example command, broken into lines of 80 columns that a shell accepts.
+
+    Args:
+        script: the name of the script or of the command.
+        example: the words after it.
+    """
+    program = f"python {script}" if script.endswith(".py") else script
+    lines = [f"  {program}"]
+    for word in example.split():
+        if len(lines[-1]) + len(word) + 3 > _EXAMPLE_COLUMNS:
+            lines[-1] += " \\"
+            lines.append("     ")
+        lines[-1] += f" {word}"
+    return "\n".join(lines)
+
+
+def _print_help(argv: list[str], options_class: type, example: str, shows_all: bool):
+    _print_usage(argv[0], options_class, example)
     fields = flag_fields(options_class)
     shown_fields = fields if shows_all else basic_fields(options_class)
     for heading in ORDER:
@@ -332,14 +397,18 @@ def _print_help(argv: list[str], options_class: type, shows_all: bool):
     )
 
 
-def _print_usage(script: str, options_class: type):
-    """Prints the summary of a script and the form of its command line."""
+def _print_usage(script: str, options_class: type, example: str):
+    """Prints the summary of a script, the form of its command line, and an example."""
     summary = sys.modules["__main__"].__doc__ or ""
     words_field = command_field(options_class)
     word_field = first_word_field(options_class)
     command = f" -- {words_field.name} ..." if words_field else ""
-    first_word = f" {word_field.name.upper()}" if word_field else ""
+    first_word = ""
+    if word_field:
+        first_word = f" {word_field.name.upper()}{'' if value_type(word_field) is str else ' ...'}"
     print(f"{summary.strip()}\n\nusage: {script}{first_word} --flag=value ...{command}\n")
+    if example:
+        print(f"example:\n{format_example(script, example)}\n")
     if word_field:
         print(f"{word_field.name.upper()}: {word_field.metadata['help']}\n")
     if words_field:
@@ -414,31 +483,6 @@ def _stray(word: str, word_before: str = "") -> InputError:
     )
 
 
-@contextlib.contextmanager
-def quiet_imports() -> Iterator[None]:
-    """Hide the start-up messages of TensorFlow during its import, unless the import fails.
-
-    TensorFlow writes some of them before it reads any log level. A TF_CPP_MIN_LOG_LEVEL below 3
-    shows the messages.
-    """
-    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "3":
-        yield
-        return
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as hidden_messages:
-        os.dup2(hidden_messages.fileno(), 2)
-        try:
-            yield
-        except Exception:
-            hidden_messages.seek(0)
-            os.write(stderr, hidden_messages.read())
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
-
-
 class _PackageFilter(std_logging.Filter):
     """Accepts the log lines of this package and all warnings, because TensorFlow logs its savers
     at INFO.
@@ -446,6 +490,20 @@ class _PackageFilter(std_logging.Filter):
 
     def filter(self, record: std_logging.LogRecord) -> bool:
         return record.levelno >= std_logging.WARNING or _PACKAGE in record.pathname
+
+
+class _Formatter(logging.PythonFormatter):
+    """Writes log lines for people on a terminal: without the time and the place in the code.
+
+    Files and pipes get absl's format, which programs read.
+    """
+
+    def format(self, record: std_logging.LogRecord) -> str:
+        if not logging.get_absl_handler().python_handler.stream.isatty():
+            return super().format(record)
+        message = std_logging.Formatter.format(self, record)
+        is_remarkable = record.levelno >= std_logging.WARNING
+        return f"{record.levelname}: {message}" if is_remarkable else message
 
 
 def answer_for_input(
@@ -468,6 +526,7 @@ def answer_for_input(
     """
     processes.end_in_order()
     logging.get_absl_handler().addFilter(_PackageFilter())
+    logging.get_absl_handler().setFormatter(_Formatter())
     options = None
     try:
         try:

@@ -5,11 +5,16 @@ In: text files. Out: a vocabulary file, which gets its name when it is complete.
 
 import collections
 import time
+from collections.abc import Collection
 
 from absl import logging
 
 from official_bert.data.pretraining.text_formats import LineReader, line_reader
-from official_bert.data.pretraining.vocabulary import learn_vocabulary, select_words
+from official_bert.data.pretraining.vocabulary import (
+    ascii_characters,
+    learn_vocabulary,
+    select_words,
+)
 from official_bert.io import files, writing
 from official_bert.io.progress import Progress
 from official_bert.options.data_tools import VocabularyOptions
@@ -19,6 +24,7 @@ from official_bert.tokenization import BasicTokenizer
 _MIN_FREQUENCY = 2
 # The pieces are learnt from the most frequent words. Time and memory grow with their number.
 _MAX_WORDS = 500_000
+_MAX_LISTED = 50  # characters that a log line names
 
 
 def run(options: VocabularyOptions) -> None:
@@ -37,13 +43,21 @@ def run(options: VocabularyOptions) -> None:
     # The output is opened first, so that a path that cannot be written does not waste minutes.
     with writing.replacing(options.output_file) as file:
         counts = _count_words(input_files, tokenizer, line_reader(options.input_format))
-        words = select_words(counts, options.character_coverage, _MAX_WORDS)
+        words = select_words(
+            counts, options.character_coverage, _MAX_WORDS, ascii_characters(tokenizer)
+        )
         logging.info(
             "learning from %d distinct words with %d characters: %.3f %% of all words",
             len(words.counts),
             len(words.characters),
             100 * words.share,
         )
+        if words.left_out:
+            logging.info(
+                "Characters of the text that become [UNK]: %s; a higher --character_coverage keeps "
+                "them",
+                _list_characters(words.left_out),
+            )
         vocabulary = learn_vocabulary(words, options.vocab_size, _MIN_FREQUENCY, tokenizer)
         file.writelines(f"{line}\n" for line in vocabulary.lines)
     if vocabulary.num_cut:
@@ -57,6 +71,13 @@ def run(options: VocabularyOptions) -> None:
         vocabulary.num_learnt,
         time.monotonic() - start_secs,
     )
+
+
+def _list_characters(characters: Collection[str]) -> str:
+    """Returns the first characters, and how many others there are."""
+    text = " ".join(sorted(characters)[:_MAX_LISTED])
+    num_others = len(characters) - _MAX_LISTED
+    return f"{text} and {num_others} others" if num_others > 0 else text
 
 
 def _count_words(

@@ -50,6 +50,7 @@ def run(options: InspectionOptions) -> None:
             print(place, *format_example(example, tokenizer.inv_vocab), sep="\n", end="\n\n")
         num_read += len(block)
         progress(num_read)
+    progress.end()
     if not num_read:
         raise InputError(
             f"{', '.join(input_files)}: no record in any file; make them with "

@@ -19,7 +19,12 @@ from typing import Any, BinaryIO, NamedTuple
 from absl import logging
 
 from official_bert import catalog
-from official_bert.commands.predict_mode import PredictMode, Window, input_name
+from official_bert.commands.predict_mode import (
+    InputTable,
+    PredictMode,
+    Window,
+    input_name,
+)
 from official_bert.data.column_roles import fold_name
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
@@ -47,6 +52,7 @@ def run(options: PredictOptions) -> None:
     settings = {name: value for name, value in vars(options).items() if name in setting_names}
     mode = _choose_mode(options)
     _check_files(options, mode)
+    table = _find_table(options)
     with contextlib.ExitStack() as stack:
         # Open the input before the model is loaded, so that a wrong path ends the job at once.
         if options.input_file == STANDARD:
@@ -57,17 +63,22 @@ def run(options: PredictOptions) -> None:
         predictor = Predictor(settings.pop("model"), **settings)
         log_devices()
         mode.start(predictor)
+        if table is not None and not table.start(mode):
+            table = None
         if not mode.writes_answers:
-            mode.consume(_read_windows(lines_in, mode))
+            mode.consume(_read_windows(lines_in, mode) if table is None else table.windows())
             mode.finish()
             return
 
-        # Write an answer for each line.
+        # Write an answer for each line or row.
         if options.output_file == STANDARD:
             lines_out = stack.enter_context(_open_standard_output())
         else:
             lines_out = stack.enter_context(writing.replacing(options.output_file, "wb"))
-        _answer_lines(lines_in, lines_out, mode)
+        if table is None:
+            _answer_lines(lines_in, lines_out, mode)
+        else:
+            table.write_answers(lines_out)
         mode.finish()
     if options.output_file != STANDARD:
         logging.info("Wrote %s", options.output_file)
@@ -82,6 +93,12 @@ def _choose_mode(options: PredictOptions) -> PredictMode:
             f"{modes[1].flag}: does not go with {modes[0].flag}; leave one of them out"
         )
     return modes[0] if modes else PredictMode(options)
+
+
+def _find_table(options: PredictOptions) -> InputTable | None:
+    """Returns the input as a table of an extension; None if each line is a request."""
+    tables = (make_table(options) for make_table in catalog.hooks("predict_table"))
+    return next((table for table in tables if table is not None), None)
 
 
 def read_available_lines(file: BinaryIO, max_lines: int) -> Iterator[list[bytes]]:
@@ -137,7 +154,9 @@ def warn_about_other_format(
     name = input_name(options)
     if name.lower().endswith(".csv"):
         logging.warning(
-            "%s: each line is read as a text, with its quotes; write texts or JSON lines", name
+            "%s: each line is read as a text, with its quotes; leave --input_format out to read a "
+            "table",
+            name,
         )
     if _is_json_object(first_line):
         logging.warning(

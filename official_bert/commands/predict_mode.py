@@ -6,8 +6,9 @@ something else: its hook `predict_mode` returns an instance of a subclass.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 from official_bert.options.serving import STANDARD, PredictOptions
 from official_bert.serving.predictor import Predictor
@@ -112,6 +113,47 @@ class PredictMode:
 
     def finish(self) -> None:
         """Logs a summary after the last answer."""
+
+
+class InputTable(abc.ABC):
+    """An input file that an extension reads as a table, and writes with the answers.
+
+    The hook `predict_table` returns one. The command calls `start` when the model is loaded, then
+    `windows` or `write_answers`.
+    """
+
+    @abc.abstractmethod
+    def start(self, mode: PredictMode) -> bool:
+        """Reads the names of the columns.
+
+        Args:
+            mode: the mode, whose model is loaded.
+
+        Returns:
+            Whether the file is a table of requests. Otherwise, each line is a request.
+
+        Raises:
+            InputError: the columns of a request are missing.
+        """
+
+    @abc.abstractmethod
+    def windows(self) -> Iterator[Window]:
+        """Yields the requests of all rows, some at a time.
+
+        Raises:
+            InputError: a row is not a valid request.
+        """
+
+    @abc.abstractmethod
+    def write_answers(self, file: BinaryIO) -> None:
+        """Answers the rows by the mode, and writes the table with the answers.
+
+        Args:
+            file: the output.
+
+        Raises:
+            InputError: a row is not a valid request, or the output cannot have the answer.
+        """
 
 
 def input_name(options: PredictOptions) -> str:

@@ -12,11 +12,13 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 from official_bert.data import tables
 from official_bert.data.column_roles import Role, decide_columns
 from official_bert.data.tables import ConllFile, Row, Sentence, numbered_lines, read_csv, read_tsv
+from official_bert.data.tag_schemes import IOB2, convert_schemes, logged_scheme, to_iob2
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
 from official_bert.options.fine_tuning import DATA_FORMATS
@@ -256,7 +258,7 @@ def read_tagged(flag_value: str, flag: str, labelled: bool = True) -> ConllFile:
         InputError: a token or a tag has another form, or there is no sentence.
     """
     sentences = []
-    all_tags = []
+    rows = []
     document = 0
     has_documents = False
     path = ""
@@ -275,37 +277,47 @@ def read_tagged(flag_value: str, flag: str, labelled: bool = True) -> ConllFile:
         tags: list[str] | None = None
         if tags_name is not None and (labelled or record.get(tags_name)):
             tags = _texts(row, record, tags_name)
-            _check_tags(row, tags, tags_name, len(words))
+            _check_number(row, len(words), tags, tags_name)
         if words[:1] == [tables.DOCUMENT_START]:
             document += 1
             has_documents = True
         elif words:
             word_columns = [[word] for word in words]
-            labels = None
-            if tags is not None:
-                all_tags.append(tags)
-                word_columns = [[word, tag] for word, tag in zip(words, tags, strict=True)]
-                if labelled:
-                    labels = tables.to_iob2(tags)
-            sentence = Sentence(row.line, document, word_columns, labels, row.where)
+            rows.append((row, tags, tags_name or ""))
+            sentence = Sentence(row.line, document, word_columns, None, row.where)
             sentences.append(sentence)
-    scheme = tables.IOB2
-    if all_tags:
-        scheme = tables.logged_scheme(flag_value, all_tags)
+    scheme = IOB2
+    written_tags = [tags for _, tags, _ in rows if tags is not None]
+    if written_tags:
+        all_tags = convert_schemes(flag_value, written_tags)
+        remaining = iter(all_tags)
+        for number, (row, tags, name) in enumerate(rows):
+            if tags is not None:
+                sentence = sentences[number]
+                sentences[number] = _add_tags(sentence, row, name, next(remaining), labelled)
+        scheme = logged_scheme(flag_value, all_tags)
     tables.not_empty(sentences, flag_value)
     return ConllFile(flag_value, sentences, scheme, has_documents)
 
 
-def _check_tags(
-    row: Row,
-    tags: Sequence[str],
-    tags_name: str,
-    num_words: int,
-):
-    """Raises InputError for tags of another form, or another number of them."""
+def _add_tags(
+    sentence: Sentence, row: Row, tags_name: str, tags: Sequence[str], labelled: bool
+) -> Sentence:
+    """Returns a sentence with its tags, which are checked."""
+    _check_tags(row, tags)
+    columns = [[*word, tag] for word, tag in zip(sentence.columns, tags, strict=True)]
+    return sentence._replace(columns=columns, tags=to_iob2(tags) if labelled else None)
+
+
+def _check_tags(row: Row, tags: Sequence[str]):
+    """Raises InputError for tags of another form."""
     _refuse_wrong(row, "tag", tags, tables.is_tag, tables.TAG_FORMS)
     remedy = "give types without blanks, which separate the columns of CoNLL"
     _refuse_wrong(row, "tag", tags, _is_word, remedy)
+
+
+def _check_number(row: Row, num_words: int, tags: Sequence[str], tags_name: str):
+    """Raises InputError for another number of tags than words."""
     if len(tags) != num_words:
         raise row.error(
             f"has {num_words} tokens and {len(tags)} {tags_name}; give each token one tag"
@@ -372,15 +384,7 @@ def _read_parquet(path: str) -> Iterator[Row]:
 
     Numbers of labels become the names that Hugging Face records in the file.
     """
-    try:
-        # The package is optional, so a type checker may not see it.
-        import pyarrow  # pyright: ignore[reportMissingImports]
-        from pyarrow import parquet  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise InputError(
-            f"{path}: Parquet needs pyarrow, which cannot be imported ({error}); pip install "
-            "'official-bert[data]'"
-        ) from None
+    pyarrow, parquet = load_parquet(path)
     with files.open_file(path, "rb") as file:
         data = file.read()
     try:
@@ -401,6 +405,27 @@ def _read_parquet(path: str) -> Iterator[Row]:
             if name in labels:
                 fields[column] = _label_name(row, fields[column], labels[name])
         yield row
+
+
+def load_parquet(path: str) -> tuple[ModuleType, ModuleType]:
+    """Imports pyarrow and pyarrow.parquet.
+
+    Args:
+        path: the file that needs them, for the error.
+
+    Raises:
+        InputError: they cannot be imported.
+    """
+    try:
+        # The package is optional, so a type checker may not see it.
+        import pyarrow  # pyright: ignore[reportMissingImports]
+        from pyarrow import parquet  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise InputError(
+            f"{path}: Parquet needs pyarrow, which cannot be imported ({error}); pip install "
+            "'official-bert[data]'"
+        ) from None
+    return pyarrow, parquet
 
 
 def _recorded_labels(

@@ -13,6 +13,13 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from absl import logging
 
+from official_bert.data.tag_schemes import (
+    IOB2,
+    convert_schemes,
+    logged_scheme,
+    to_iob2,
+    to_scheme,
+)
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 
@@ -20,14 +27,15 @@ T = TypeVar("T")
 _Block = tuple[int, int, list[list[str]]]  # a sentence's first line, document and columns
 
 _MAX_FIELD_CHARACTERS = 2**31 - 1  # csv's own limit is 131,072
-IOB1, IOB2 = "IOB1", "IOB2"
 _OTHER_FORMS = (".tsv", ".csv", ".jsonl", ".json", ".txt", ".tsv.gz")
 DOCUMENT_START = "-DOCSTART-"
 _match_pair = re.compile(r"(.*) \|\|\| (.*)").fullmatch  # greedy: splits at the last separator
 _split_columns = re.compile(r"[^ \t]+").findall  # other white space may be part of a word
 _is_number = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?").fullmatch
 is_tag = re.compile(r"O|[BI](-.+)?").fullmatch  # B and I alone have no type
-TAG_FORMS = "tags are O, B-type and I-type, or B and I (IOB1 or IOB2)"
+TAG_FORMS = (
+    "tags are O, B-type and I-type, or B and I (IOB1 or IOB2), or all those of BIOES, BILOU or BMES"
+)
 
 
 class Row(NamedTuple):
@@ -296,11 +304,11 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
     Args:
         path: the file.
         labelled: whether the last column must be a tag (IOB1 or IOB2, also called BIO, with or
-            without types) and is read as one.
+            without types, or another scheme of tag_schemes.py) and is read as one.
 
     Raises:
-        InputError: there is no sentence, a line has another number of columns than the first one, a
-            tag is missing or has another form, or the first column numbers the words.
+        InputError: there is no sentence, a line has another number of columns than the first one,
+            or a tag is missing or has another form.
     """
     blocks, has_documents = _blocks(path)
     sentences = [Sentence(line, document, columns, None) for line, document, columns in blocks]
@@ -318,9 +326,9 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
                     f"{path}: line {line}: has {len(columns)} columns and the lines before "
                     f"{num_columns}; separate columns, and only them, by spaces or tabs"
                 )
-            if labelled and not is_tag(columns[-1]):
-                raise InputError(f"{path}: line {line}: has the tag {columns[-1]!r}; {TAG_FORMS}")
-    _refuse_word_numbers(path, sentences, num_columns - labelled)
+    if labelled:
+        sentences = _convert_tags(path, sentences)
+    sentences = _drop_word_numbers(path, sentences, num_columns - labelled)
     written = [[columns[-1] for columns in sentence.columns] for sentence in sentences]
     if not labelled:
         scheme = IOB2
@@ -333,6 +341,22 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
     ]
     scheme = logged_scheme(path, written)
     return ConllFile(path, tagged, scheme, has_documents)
+
+
+def _convert_tags(path: str, sentences: Sequence[Sentence]) -> list[Sentence]:
+    """Returns the sentences with tags of IOB1 or IOB2 in the last column."""
+    tags = [[columns[-1] for columns in sentence.columns] for sentence in sentences]
+    converted = []
+    for sentence, new_tags in zip(sentences, convert_schemes(path, tags), strict=True):
+        columns = []
+        for line, (words, tag) in enumerate(
+            zip(sentence.columns, new_tags, strict=True), start=sentence.line
+        ):
+            if not is_tag(tag):
+                raise InputError(f"{path}: line {line}: has the tag {tag!r}; {TAG_FORMS}")
+            columns.append([*words[:-1], tag])
+        converted.append(sentence._replace(columns=columns))
+    return converted
 
 
 def write_predictions(
@@ -357,28 +381,26 @@ def write_predictions(
             file.write("\n")
 
 
-def to_scheme(tags: Sequence[str], scheme: str) -> Sequence[str]:
-    """Converts IOB2 tags to a scheme.
+def _drop_word_numbers(path: str, sentences: list[Sentence], num_columns: int) -> list[Sentence]:
+    """Returns the sentences without their first column, if that counts the words of each sentence.
 
     Args:
-        tags: the IOB2 tags of a sentence.
-        scheme: the scheme, IOB1 or IOB2.
-    """
-    return to_iob1(tags) if scheme == IOB1 else tags
-
-
-def _refuse_word_numbers(path: str, sentences: Sequence[Sentence], num_columns: int):
-    """Raises InputError if the first of several columns beside the tag counts the words of each
-    sentence.
+        path: the file, for the warning.
+        sentences: the sentences.
+        num_columns: the number of the columns beside the tag.
     """
     if num_columns < 2 or max(len(sentence.columns) for sentence in sentences) < 2:
-        return
+        return sentences
     for first in (0, 1):
         if all(_counts_words(sentence, first) for sentence in sentences):
-            raise InputError(
-                f"{path}: line {sentences[0].line}: the first column counts the words, and it "
-                "should have the words; take it out"
+            logging.warning(
+                "%s: the first column counts the words from %d, and is ignored", path, first
             )
+            return [
+                sentence._replace(columns=[columns[1:] for columns in sentence.columns])
+                for sentence in sentences
+            ]
+    return sentences
 
 
 def _counts_words(sentence: Sentence, first: int) -> bool:
@@ -386,45 +408,6 @@ def _counts_words(sentence: Sentence, first: int) -> bool:
     words = sentence.words
     numbers = range(first, first + len(words))
     return words == list(map(str, numbers))
-
-
-def _begins_chunk(before: str, tag: str) -> bool:
-    """Returns whether a tag other than O has another type than the tag before it, or follows O."""
-    return before == "O" or tag[1:] != before[1:]
-
-
-def to_iob2(tags: Sequence[str]) -> list[str]:
-    """Converts tags of either scheme to IOB2, where every chunk begins with B-.
-
-    Args:
-        tags: the IOB1 or IOB2 tags of a sentence.
-    """
-    converted = []
-    for before, tag in _pair_with_previous(tags):
-        if tag[0] == "I" and _begins_chunk(before, tag):
-            tag = f"B{tag[1:]}"
-        converted.append(tag)
-    return converted
-
-
-def to_iob1(tags: Sequence[str]) -> list[str]:
-    """Converts IOB2 tags to IOB1, where a chunk begins with B- only if it directly follows one
-    of the same type.
-
-    Args:
-        tags: the IOB2 tags of a sentence.
-    """
-    converted = []
-    for before, tag in _pair_with_previous(tags):
-        if tag[0] == "B" and _begins_chunk(before, tag):
-            tag = f"I{tag[1:]}"
-        converted.append(tag)
-    return converted
-
-
-def _pair_with_previous(tags: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Returns each tag after the tag before it, which is O for the first one."""
-    return zip(["O", *tags], tags, strict=False)
 
 
 def _blocks(path: str) -> tuple[list[_Block], bool]:
@@ -450,29 +433,3 @@ def _blocks(path: str) -> tuple[list[_Block], bool]:
                 inside = True
             blocks[-1][-1].append(columns)
     return blocks, has_documents
-
-
-def logged_scheme(path: str, sentences: Iterable[Sequence[str]]) -> str:
-    """Logs and returns the scheme: IOB1 if chunks begin with I-, and with B- only behind one of
-    the same type.
-
-    Args:
-        path: the file, for the log.
-        sentences: the tags of each sentence.
-    """
-    begun = {"B": 0, "I": 0}
-    for tags in sentences:
-        for before, tag in _pair_with_previous(tags):
-            if tag != "O" and _begins_chunk(before, tag):
-                begun[tag[0]] += 1
-    if begun["I"] and not begun["B"]:
-        logging.info("%s: tags are IOB1", path)
-        return IOB1
-    logging.info("%s: tags are IOB2 (BIO)", path)
-    if begun["I"]:
-        logging.warning(
-            "%s: %d chunks begin with I-; they are read as if with B-",
-            path,
-            begun["I"],
-        )
-    return IOB2

@@ -5,32 +5,65 @@ It calls the function of run_classifier.py.
 
 import contextlib
 import dataclasses
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from absl import logging
 
 from official_bert import catalog
+from official_bert.checkpoints.folder import run_folders
 from official_bert.data.tables import Row
 from official_bert.fine_tuning import earlier_training
 from official_bert.fine_tuning.run import fine_tune
-from official_bert.io import errors, reading
-from official_bert.io.errors import InputError, did_you_mean
-from official_bert.model_dir import has_checkpoints
+from official_bert.io import errors, files, progress, reading
+from official_bert.io.errors import InputError, did_you_mean, naming_arguments
+from official_bert.model_dir import ModelFolder, has_checkpoints, write_record
 from official_bert.model_source import resolve
-from official_bert.options.fields import value_type
-from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
+from official_bert.options.fields import find_fault, value_type
+from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, ClassificationOptions
+from official_bert.options.training import BIAS_CORRECTED
 from official_bert.serving.predictor import Predictor, check_value
 from official_bert.tasks.registry import CLASSIFICATION
 
 _COMMAND = "run_classifier"
+_DEV_SHARE = "dev_fraction"  # a flag of the extension tables
 # Flags that arguments of `train` replace, and flags of files.
 _EXCLUDED_FLAGS = """
 task_name labels output_dir do_train do_eval do_predict search
 data_dir train_file dev_file test_file
+dev_fraction all_probabilities
 text_a_column text_b_column label_column has_header label_separator data_format quoting
 """
+# The parts of messages about flags that are no arguments, and what they are in a call.
+_REPLACEMENTS = {
+    "--text_a_column=text_a": "the text",
+    "--text_b_column=text_b": "the second text",
+    "--label_column": "labels",
+    "--output_dir": "folder",
+    "--dev_fraction": "dev",
+    "name those of the zeros and ones in their order, --labels=a,b": "use "
+    "ClassificationData.from_frame(frame, label=['a', 'b'])",
+    "--nodo_lower_case": "do_lower_case=False",
+    "--init_checkpoint": "model",
+}
+# Names of other libraries, and ours.
+_OTHER_NAMES = {
+    "epochs": "num_train_epochs",
+    "num_epochs": "num_train_epochs",
+    "batch_size": "train_batch_size",
+    "lr": "learning_rate",
+    "max_length": "max_seq_length",
+    "seed": "random_seed",
+    "optimizer": "optimizer_type",
+}
+# With fewer texts than this, the defaults of the original make too few updates to learn anything:
+# Mosbach et al. (2021) and Zhang et al. (2021) train longer, and correct Adam's bias.
+_FEW_TEXTS = 200
+_DESCRIBED_METRICS = ("eval_accuracy", "eval_macro_f1", "eval_micro_f1", "eval_spearman")
+_FEW_BATCH_SIZE, _FEW_EPOCHS, _FEW_UPDATES = 16, 20, 200
 
 
 class ClassificationData(NamedTuple):
@@ -64,18 +97,26 @@ class ClassificationData(NamedTuple):
 
     @classmethod
     def from_frame(
-        cls, frame: Any, text: str | Iterable[str] = "text", label: str = "label"
+        cls, frame: Any, text: str | Iterable[str] = "text", label: str | Iterable[str] = "label"
     ) -> Self:
         """Makes the data from columns of a pandas frame.
 
         Args:
             frame: the frame.
             text: the name of the column with the texts; for pairs, the names of the two columns.
-            label: the name of the column with the labels.
+            label: the name of the column with the labels; or the names of several columns with
+                zeros and ones, each of which is a label. If each row has a single one, it is the
+                label of the text; otherwise a text has several labels.
+
+        Raises:
+            InputError: one of several columns has another value than zero and one.
         """
-        if isinstance(text, str):
-            return cls.from_lists(frame[text], frame[label])
-        return cls.from_lists(zip(*(frame[name] for name in text), strict=True), frame[label])
+        text_columns = [text] if isinstance(text, str) else list(text)
+        texts = frame[text] if isinstance(text, str) else _zip_columns(frame, text_columns)
+        labels = frame[label] if isinstance(label, str) else _read_indicators(frame, list(label))
+        data = _FrameData(*cls.from_lists(texts, labels))
+        data.columns = dict(zip(("text_a", "text_b"), text_columns, strict=False))
+        return data
 
     @property
     def label_type(self) -> str:
@@ -128,6 +169,16 @@ class ClassificationData(NamedTuple):
         return rows
 
 
+class _FrameData(ClassificationData):
+    """Data of a frame, whose columns of texts the folder of the model records.
+
+    Attributes:
+        columns: role -> the name of the column.
+    """
+
+    columns: dict[str, str]
+
+
 class Classifier(Predictor):
     """A classifier that `train` has trained; it answers texts as every `Predictor`.
 
@@ -143,11 +194,12 @@ class Classifier(Predictor):
         folder: str | os.PathLike,
         texts: Iterable | ClassificationData,
         labels: Iterable | None = None,
-        dev: tuple[Iterable, Iterable] | ClassificationData | None = None,
+        dev: tuple[Iterable, Iterable] | ClassificationData | float | None = None,
         model: str | os.PathLike | None = None,
         *,
         overwrite: bool = False,
         resume: bool = False,
+        verbose: int = 1,
         **flags: Any,
     ) -> Self:
         """Trains a model in a folder, as run_classifier.py does; the same call again resumes a run
@@ -165,26 +217,43 @@ class Classifier(Predictor):
             folder: the folder of the trained model.
             texts: texts, or pairs of texts; or ClassificationData, without `labels`.
             labels: the label of each text, as ClassificationData describes them.
-            dev: what the trained model is evaluated on.
+            dev: what the trained model is evaluated on: texts and labels, or a share of `texts`,
+                such as 0.15, which it is not trained on.
             model: the folder of the model to begin with.
             overwrite: whether a training on other data or with other arguments is replaced.
             resume: whether such a training goes on, on these data and with these arguments.
-            **flags: further flags of run_classifier.py by name, such as num_train_epochs=4.
+            verbose: 1 shows the progress and the result, on a terminal and in a notebook as a bar;
+                0 shows nothing.
+            **flags: further flags of run_classifier.py by name, such as num_train_epochs=4. For
+                fewer than 200 texts, the defaults make at least 200 updates and 20 epochs, with the
+                bias of Adam corrected.
+
+        Raises:
+            InputError: an argument, the data or the folder cannot be used.
         """
-        data = _training_data(texts, labels)
-        sets = _table_rows(data, dev)
-        if "label_type" not in flags:
-            data.warn_of_whole_scores()
-        column_flags = {f"{name}_column": name for name in sets["train"][0].fields}
-        options = catalog.options_class(_COMMAND)(
-            task_name="text",
-            output_dir=os.fspath(folder),
-            do_train=True,
-            do_eval=dev is not None,
-            **column_flags,
-            **{"label_type": data.label_type, "model": model and os.fspath(model)}
-            | _checked(flags),
-        )
+        with naming_arguments(_list_arguments(), _REPLACEMENTS):
+            data = _training_data(texts, labels)
+            sets = _table_rows(data, dev)
+            options = _make_options(folder, data, dev, model, flags)
+            cls._train(options, sets, overwrite=overwrite, resume=resume, verbose=verbose)
+        if isinstance(data, _FrameData):
+            _record_columns(options.output_dir, data.columns)
+        trained = cls(options.output_dir)
+        if options.do_eval:
+            trained.metrics = reading.read_metrics(
+                os.path.join(options.output_dir, "eval_results.txt")
+            )
+        return trained
+
+    @staticmethod
+    def _train(
+        options: ClassificationOptions,
+        sets: Mapping[str, list[Row]],
+        overwrite: bool,
+        resume: bool,
+        verbose: int,
+    ) -> None:
+        """Trains on rows, unless the folder holds a training on others."""
         if overwrite and resume:
             raise InputError("overwrite, resume: exclude each other; give one of the two")
         digest = earlier_training.rows_digest(sets["train"])
@@ -203,14 +272,56 @@ class Classifier(Predictor):
         replacing = contextlib.nullcontext()
         if differences or earlier_training.was_killed_while_replacing(options.output_dir):
             replacing = earlier_training.replaced(options.output_dir, holds_other=bool(differences))
-        with replacing:
-            fine_tune(options, sets, {earlier_training.DATA_FACT: digest})
-        trained = cls(folder)
-        if dev is not None:
-            trained.metrics = reading.read_metrics(
-                os.path.join(options.output_dir, "eval_results.txt")
-            )
-        return trained
+        with replacing, progress.shown_in_python(bool(verbose)):
+            score = fine_tune(options, sets, {earlier_training.DATA_FACT: digest})
+            if score:
+                progress.show_result(f"{options.output_dir}: {score.metric} {score.value:.4g}")
+
+    def describe(self) -> Mapping[str, object]:
+        """Returns what the classifier is, for people, with the metrics of the dev set."""
+        metrics = {
+            name: value
+            for name, value in (self.metrics or {}).items()
+            if name in _DESCRIBED_METRICS
+        }
+        return {**super().describe(), **metrics}
+
+
+def _record_columns(output_dir: str, columns: Mapping[str, str]):
+    """Adds the columns of the texts to the records in the model's folders."""
+    for folder in run_folders(output_dir):
+        record = ModelFolder(folder).task() if files.is_folder(folder) else None
+        if record is not None:
+            settings = {**record.settings, "columns": dict(columns)}
+            write_record(folder, record._replace(settings=settings))
+
+
+def few_texts_flags(num_texts: int, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns values of flags that the caller does not pass, for few texts, and logs them.
+
+    Args:
+        num_texts: the number of texts of the training set.
+        flags: the flags that the caller passes.
+    """
+    if num_texts >= _FEW_TEXTS or not num_texts:
+        return {}
+    batch_size = flags.get("train_batch_size", _FEW_BATCH_SIZE)
+    num_epochs = _FEW_EPOCHS
+    if isinstance(batch_size, int):
+        num_epochs = max(_FEW_EPOCHS, math.ceil(_FEW_UPDATES * batch_size / num_texts))
+    defaults = {
+        "train_batch_size": _FEW_BATCH_SIZE,
+        "num_train_epochs": num_epochs,
+        "optimizer_type": BIAS_CORRECTED,
+    }
+    chosen = {name: value for name, value in defaults.items() if name not in flags}
+    if chosen:
+        logging.info(
+            "%d texts are few, so the training uses %s; pass other values to change them",
+            num_texts,
+            ", ".join(f"{name}={value!r}" for name, value in chosen.items()),
+        )
+    return chosen
 
 
 def _training_data(
@@ -225,39 +336,107 @@ def _training_data(
     return ClassificationData.from_lists(texts, labels)
 
 
+def _make_options(
+    folder: str | os.PathLike,
+    data: ClassificationData,
+    dev: Any,
+    model: str | os.PathLike | None,
+    flags: Mapping[str, Any],
+) -> ClassificationOptions:
+    """Returns the flags of the run; raises InputError for arguments that are no flags."""
+    if "label_type" not in flags:
+        data.warn_of_whole_scores()
+    options_class = catalog.options_class(_COMMAND)
+    values: dict[str, Any] = {"label_type": data.label_type}
+    share = 0.0
+    if _is_share(dev):
+        share = float(dev)
+        fields = {field.name: field for field in dataclasses.fields(options_class)}
+        if _DEV_SHARE not in fields:
+            raise InputError("dev: a share needs the extension tables; give (texts, labels)")
+        if fault := find_fault(fields[_DEV_SHARE], share):
+            raise InputError(f"dev={dev!r}: {fault}")
+        values[_DEV_SHARE] = share
+    values |= few_texts_flags(round(len(data.texts) * (1 - share)), flags)
+    values["model"] = model and os.fspath(model)
+    column_names = data.rows("train")[0].fields
+    return options_class(
+        task_name="text",
+        output_dir=os.fspath(folder),
+        do_train=True,
+        do_eval=dev is not None,
+        **{f"{name}_column": name for name in column_names},
+        **values | _checked(flags),
+    )
+
+
+def _is_share(dev: Any) -> bool:
+    """Returns whether the dev set is a share of the texts."""
+    return isinstance(dev, (int, float)) and not isinstance(dev, bool)
+
+
 def _table_rows(data: ClassificationData, dev: Any) -> dict[str, list[Row]]:
     """Returns the rows of the training set and, if there is one, of the dev set."""
-    is_pair = isinstance(dev, tuple) and len(dev) == 2
-    if dev is not None and (not is_pair or any(isinstance(part, str) for part in dev)):
-        raise InputError("dev: must be a pair, (texts, labels), or ClassificationData")
     sets = {"train": data.rows("train")}
-    if dev is not None:
-        sets["dev"] = ClassificationData.from_lists(*dev).rows("dev")
-        if sets["dev"][0].fields != sets["train"][0].fields:
-            raise InputError(
-                "dev: one of the two sets has pairs of texts, the other single texts; give both "
-                "alike"
-            )
+    if dev is None or _is_share(dev):
+        return sets
+    is_pair = isinstance(dev, tuple) and len(dev) == 2
+    if not is_pair or any(isinstance(part, str) for part in dev):
+        raise InputError(
+            "dev: must be a pair, (texts, labels), ClassificationData, or a share of the texts, "
+            "such as 0.15"
+        )
+    sets["dev"] = ClassificationData.from_lists(*dev).rows("dev")
+    if sets["dev"][0].fields != sets["train"][0].fields:
+        raise InputError(
+            "dev: one of the two sets has pairs of texts, the other single texts; give both alike"
+        )
     return sets
+
+
+def _list_arguments() -> dict[str, dataclasses.Field]:
+    """Returns the fields of the flags that are arguments of `train`, by name."""
+    fields = dataclasses.fields(catalog.options_class(_COMMAND))
+    return {field.name: field for field in fields if field.name not in _EXCLUDED_FLAGS.split()}
 
 
 def _checked(flags: dict[str, Any]) -> dict[str, Any]:
     """Returns the values of flags, which must be known and as their flags take them."""
-    fields = dataclasses.fields(catalog.options_class(_COMMAND))
-    fields_by_name = {
-        field.name: field for field in fields if field.name not in _EXCLUDED_FLAGS.split()
-    }
+    fields_by_name = _list_arguments()
     for name, value in flags.items():
         if name not in fields_by_name:
             remedy = (
                 did_you_mean(name, fields_by_name) or "run_classifier.py --helpfull lists the flags"
             )
+            if other_name := _OTHER_NAMES.get(name):
+                remedy = f"did you mean {other_name}?"
             raise InputError(f"{name}: Classifier.train takes no such flag; {remedy}")
         check_value(fields_by_name[name], value)
     return {
         name: float(value) if value_type(fields_by_name[name]) is float else value
         for name, value in flags.items()
     }
+
+
+def _zip_columns(frame: Any, names: Iterable[str]) -> Iterable[tuple]:
+    """Returns the values of each row in some columns of a frame."""
+    return zip(*(frame[name] for name in names), strict=True)
+
+
+def _read_indicators(frame: Any, names: list[str]) -> list:
+    """Returns the labels of each row from a column of zeros and ones for each label."""
+    all_labels = []
+    for number, bits in enumerate(_zip_columns(frame, names)):
+        for name, bit in zip(names, bits, strict=True):
+            if bit not in (0, 1):
+                raise InputError(
+                    f"label: row {number}: the column {name} has {bit!r}; give columns of zeros "
+                    "and ones, or the name of one column"
+                )
+        all_labels.append([name for name, bit in zip(names, bits, strict=True) if bit])
+    if all(len(labels) == 1 for labels in all_labels):
+        return [label for (label,) in all_labels]
+    return all_labels
 
 
 def _plain(value: Any) -> Any:

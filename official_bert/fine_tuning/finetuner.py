@@ -12,7 +12,7 @@ from absl import logging
 from official_bert.checkpoints import BEST_FOLDER
 from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
-from official_bert.fine_tuning.plugin import TrainingPlugin
+from official_bert.fine_tuning.plugin import Evaluation, TrainingPlugin
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.tasks.base import Task
@@ -25,12 +25,15 @@ from official_bert.training.trainer import Trainer
 
 # Gains on a constant prediction that say nothing: they may be chance, or too small to matter.
 _CHANCE_STANDARD_ERRORS, _SMALL_SHARE = 2.0, 0.01
+_CORRELATIONS = ("pearson", "spearman")
+_MIN_CORRELATED = 3  # two examples are always correlated
 
 
 class Score(NamedTuple):
     """The value of the metric by which models are compared; higher is better.
 
-    `has_learnt` is False if the training of this run ended no better than a constant prediction.
+    `has_learnt` is False if the training of this run ended no better than a constant prediction,
+    unless its scores are correlated with the right ones.
     """
 
     metric: str
@@ -76,6 +79,19 @@ def has_learnt(loss: float, num_examples: int, constant_losses: np.ndarray) -> b
     error = constant_losses.std() / math.sqrt(num_examples)
     smallest_gain = max(_CHANCE_STANDARD_ERRORS * error, _SMALL_SHARE * constant)
     return bool(loss < constant - smallest_gain)
+
+
+def is_correlated(metric: str, value: float, num_examples: int) -> bool:
+    """Returns whether a metric is a correlation that is unlikely to be chance.
+
+    Args:
+        metric: the name of the metric.
+        value: its value.
+        num_examples: the number of examples of the set.
+    """
+    if not metric.endswith(_CORRELATIONS) or num_examples < _MIN_CORRELATED:
+        return False
+    return value > _CHANCE_STANDARD_ERRORS / math.sqrt(num_examples - 1)
 
 
 class Finetuner:
@@ -160,7 +176,7 @@ class Finetuner:
         """Raises if the log tells of best weights that are gone: the newest ones do not replace
         them.
         """
-        if run_log.read(self._run_dir, run_log.EVALUATION):
+        if run_log.periodic_evaluations(self._run_dir):
             log = os.path.join(self._run_dir, run_log.FILE)
             raise InputError(
                 f"{self._best.output_dir}: the best checkpoint of the evaluations in {log} is "
@@ -225,13 +241,17 @@ class Finetuner:
             loss, num_steps * self.options.train_batch_size, losses
         )
         if not self._beats_constant_prediction:
+            consequence = "the model has learnt nothing"
+            if self.task.main_metric.endswith(_CORRELATIONS):
+                consequence = "the scores are wrong, although their order may be right"
             logging.warning(
                 "The training loss is %.4g at the end, no better than the %.4g of a constant "
-                "prediction: the model has learnt nothing. This can happen by chance, or because "
+                "prediction: %s. This can happen by chance, or because "
                 "the learning rate is too high; %stry a longer warm-up (--warmup_proportion), a "
                 "lower --learning_rate or another --random_seed",
                 loss,
                 losses.mean(),
+                consequence,
                 self.options.bias_remedy,
             )
 
@@ -311,8 +331,10 @@ class Finetuner:
         batch_size = self.options.dev_batch_size
         log_set("Running evaluation", encoded, batch_size)
         outputs = self.outputs(encoded, batch_size)
-        self._write_results(self._metrics(encoded, outputs, batch_size), suffix)
+        results = self._metrics(encoded, outputs, batch_size)
+        self._write_results(results, suffix, len(encoded.lengths))
         self.task.report(self.options.output_dir, encoded, outputs, suffix)
+        self._show_plugin(encoded, outputs, results, suffix)
 
     def predict(self, encoded: EncodedSet, suffix: str = "") -> None:
         """Writes the prediction files of a test set, and its scores if the task knows the true
@@ -326,20 +348,48 @@ class Finetuner:
         log_set("Running prediction", encoded, batch_size)
         outputs = self.outputs(encoded, batch_size)
         results = self.task.write_predictions(output_dir, encoded, outputs, suffix)
+        self._plugin.add_predictions(output_dir, outputs, suffix)
         if results is not None:
-            self._write_results(results, suffix)
+            self._write_results(results, suffix, len(encoded.lengths))
+            self._show_plugin(encoded, outputs, results, suffix)
 
-    def _write_results(self, results: Mapping[str, float], suffix: str):
+    def _show_plugin(
+        self,
+        encoded: EncodedSet,
+        outputs: dict[str, np.ndarray],
+        results: Mapping[str, float],
+        suffix: str,
+    ):
+        """Hands an evaluated set to the extensions."""
+        evaluation = Evaluation(
+            output_dir=self.options.output_dir,
+            task=self.task,
+            encoded=encoded,
+            outputs=outputs,
+            results=results,
+            suffix=suffix,
+            step=self.trainer.global_step,
+        )
+        self._plugin.read_evaluation(evaluation)
+
+    def _write_results(self, results: Mapping[str, float], suffix: str, num_examples: int):
         """Writes the metrics of a set into eval_results.txt; the first set's main metric becomes
         the run's score.
         """
-        reporting.write_eval_results(
-            self.options.output_dir, results, self.trainer.global_step, suffix
-        )
         metric = self.task.main_metric
+        reporting.write_eval_results(
+            self.options.output_dir,
+            results,
+            self.trainer.global_step,
+            suffix,
+            main_metric=metric,
+        )
         if metric in results:
             value = float(results[metric])
-            self.score = self.score or Score(metric, value, self._beats_constant_prediction)
+            has_learnt_order = is_correlated(metric, value, num_examples)
+            self.score = self.score or Score(
+                metric, value, self._beats_constant_prediction or has_learnt_order
+            )
 
     def _metrics(
         self, encoded: EncodedSet, outputs: dict[str, np.ndarray], batch_size: int

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from official_bert import catalog
 from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
-from official_bert.tasks.base import TrainableTask
+from official_bert.tasks.base import Task, TrainableTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.plan import WeightPlan
 from official_bert.training.step import Objective
@@ -44,19 +45,46 @@ class TrainingRun:
     make_tokenizer: Callable[[], FullTokenizer | None]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """A set with labels that a fine-tuning has evaluated.
+
+    Attributes:
+        output_dir: the folder that this process writes to.
+        task: the task.
+        encoded: the set.
+        outputs: the outputs for all its examples, each [n, ...], as `Task.metrics` gets them.
+        results: the metrics by name.
+        suffix: the ending of the names of the set's result files, such as "_mm".
+        step: the number of updates that the model has had.
+    """
+
+    output_dir: str
+    task: Task
+    encoded: EncodedSet
+    outputs: Mapping[str, np.ndarray]
+    results: Mapping[str, float]
+    suffix: str
+    step: int
+
+
 class TrainingPlugin:
     """What an extension changes in a run; a method that is not overridden changes nothing.
 
     An extension names its class for the hooks `fine_tuning` and `pretraining`. The core makes an
     object of it for each run, before any set is read, and calls its methods in the order in which
-    they stand here. A run that only evaluates or predicts calls `adapt_model`, `weight_plan` and
-    `check_weights`.
+    they stand here. A run that only evaluates or predicts calls `splits_training_set`,
+    `split_training_set`, `adapt_model`, `weight_plan`, `check_weights`, `add_predictions`,
+    `read_evaluation` and `end`.
 
     Attributes:
         output_files: patterns of the names of the files that the plugin writes into output_dir.
+        splits_training_set: whether `split_training_set` is called. The dev set then is its second
+            part.
     """
 
     output_files: ClassVar[tuple[str, ...]] = ()
+    splits_training_set = False
 
     def __init__(self, options: TrainingOptions, config: BertConfig, task: TrainableTask):
         """Reads the flags of the extension, by `catalog.options_part`.
@@ -69,6 +97,17 @@ class TrainingPlugin:
         Raises:
             InputError: the flags do not fit each other, the model or the task.
         """
+
+    def split_training_set(self, examples: Any) -> tuple[Any, Any]:
+        """Returns the parts of the training set to train on and to evaluate on.
+
+        Args:
+            examples: the examples, as the method `read` of the task returns them.
+
+        Raises:
+            InputError: the set has too few examples.
+        """
+        raise NotImplementedError(f"{type(self).__name__} splits no training set")
 
     def prepare(self, run: TrainingRun) -> Mapping[str, object]:
         """Computes what the training needs; returns further values of its line in run.jsonl.
@@ -123,12 +162,46 @@ class TrainingPlugin:
             trainer: the trainer, whose model has the weights that are used.
         """
 
+    def add_predictions(
+        self, output_dir: str, outputs: Mapping[str, np.ndarray], suffix: str
+    ) -> None:
+        """Is called when --do_predict has written the predictions of a test set.
+
+        Args:
+            output_dir: the folder of the prediction files.
+            outputs: the outputs of the task for all examples of the set, each [n, ...].
+            suffix: the ending of the names of the files, such as "_mm".
+        """
+
+    def read_evaluation(self, evaluation: Evaluation) -> None:
+        """Is called after a set was evaluated, or predicted and scored, and its files are written.
+
+        Evaluations during training are left out, and so are those of pre-training.
+
+        Args:
+            evaluation: the set, its outputs and its metrics.
+        """
+
+    def end(self, output_dir: str) -> None:
+        """Is called at the end of a run, in the process that writes the results.
+
+        Args:
+            output_dir: the folder of the run, which has all files of the run.
+        """
+
 
 class CombinedPlugin(TrainingPlugin):
     """All plugins of a run as one, in the order of the extensions."""
 
     def __init__(self, plugins: Sequence[TrainingPlugin]):
         self._plugins = plugins
+        self.splits_training_set = any(plugin.splits_training_set for plugin in plugins)
+
+    def split_training_set(self, examples: Any) -> tuple[Any, Any]:
+        for plugin in self._plugins:
+            if plugin.splits_training_set:
+                return plugin.split_training_set(examples)
+        return super().split_training_set(examples)
 
     def prepare(self, run: TrainingRun) -> Mapping[str, object]:
         metadata: dict[str, object] = {}
@@ -164,6 +237,20 @@ class CombinedPlugin(TrainingPlugin):
     def finish(self, trainer: Trainer) -> None:
         for plugin in self._plugins:
             plugin.finish(trainer)
+
+    def add_predictions(
+        self, output_dir: str, outputs: Mapping[str, np.ndarray], suffix: str
+    ) -> None:
+        for plugin in self._plugins:
+            plugin.add_predictions(output_dir, outputs, suffix)
+
+    def read_evaluation(self, evaluation: Evaluation) -> None:
+        for plugin in self._plugins:
+            plugin.read_evaluation(evaluation)
+
+    def end(self, output_dir: str) -> None:
+        for plugin in self._plugins:
+            plugin.end(output_dir)
 
 
 def make_plugin(

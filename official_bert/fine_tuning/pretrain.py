@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -24,6 +24,7 @@ from official_bert.options.former_flags import is_former_ramp, upgrade_flags
 from official_bert.options.training import EACH_PASS_ORDERS, WORKER_ORDERS, PretrainingOptions
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles
+from official_bert.tasks.pretraining.baselines import Baselines
 from official_bert.tasks.pretraining.objective import (
     LeftToRightObjective,
     PretrainingObjective,
@@ -79,7 +80,7 @@ def pretrain(options: PretrainingOptions) -> None:
     if options.vocab_file and not options.do_train:
         check_records_vocabulary(dev.files, options.vocab_file, load_vocab(options.vocab_file))
     if options.do_eval:
-        dev.check(config)
+        _check_evaluation(options, config, train, dev)
     file_stats = sizes_and_times(train.files)
     contents = {
         "bert_config_file": config.to_dict(),
@@ -118,9 +119,21 @@ def pretrain(options: PretrainingOptions) -> None:
                 trainer.fit(objective, batches, ramp=ramp)
             plugin.finish(trainer)
 
-        # Evaluate.
-        if options.do_eval:
-            _evaluate(worker_options, trainer, task, dev)
+        _evaluate_and_end(worker_options, trainer, task, dev, plugin)
+
+
+def _evaluate_and_end(
+    options: PretrainingOptions,
+    trainer: Trainer,
+    task: PretrainingTask,
+    records: RecordSet,
+    plugin: TrainingPlugin,
+):
+    """Evaluates with --do_eval. The chief then lets the extensions finish."""
+    if options.do_eval:
+        _evaluate(options, trainer, task, records)
+    if trainer.workers.is_chief:
+        plugin.end(options.output_dir)
 
 
 def _check_batch_sizes(options: PretrainingOptions, num_replicas: int):
@@ -360,25 +373,50 @@ def _evaluate(
     _log_input("Running evaluation", batch_size, records)
     dataset = records.evaluation(trainer.config, batch_size, _EVALUATION_SEED, repeat=num_steps > 0)
     objective = task.objective(trainer.model, batch_size)
+    is_left_to_right = isinstance(objective, LeftToRightObjective)
+    baselines = Baselines(trainer.config.vocab_size, is_left_to_right)
+    batches = baselines.count(dataset)
     with records.explaining_errors(trainer.config):
         if num_steps:
-            sums = loop.evaluate(strategy, objective, _per_replica(strategy, dataset), num_steps)
+            sums = loop.evaluate(strategy, objective, _per_replica(strategy, batches), num_steps)
             results = objective.metrics(sums, num_steps)
         else:
             num_records = records.count()
             logging.info("  Num examples = %d", num_records)
-            sums = _sum_all_records(strategy, objective, dataset, num_records)
+            sums = _sum_all_records(strategy, objective, batches, num_records)
             results = objective.set_metrics(sums, num_records)
     # The original's file has no perplexity, and programs read its lines.
     reporting.write_eval_results(
         options.output_dir, results, trainer.global_step, further=perplexity(results)
     )
+    logging.info("%s", baselines.describe())
+
+
+def _check_evaluation(
+    options: PretrainingOptions, config: BertConfig, train: RecordSet, dev: RecordSet
+):
+    """Validates the records of an evaluation.
+
+    A warning says if the model is trained on them, now or earlier.
+    """
+    dev.check(config)
+    is_trained = options.do_train and not set(train.files).isdisjoint(dev.files)
+    if not options.do_train:
+        evaluated = options.eval_input_file or options.input_file
+        for line in run_log.trainings(options.output_dir):
+            flags = line.get("flags") or {}
+            is_trained |= not set(evaluated).isdisjoint(flags.get("input_file") or ())
+    if is_trained:
+        logging.warning(
+            "The evaluation reads the records of the training, so its metrics are too good; give "
+            "--eval_input_file with other records"
+        )
 
 
 def _sum_all_records(
     strategy: tf.distribute.Strategy,
     objective: PretrainingObjective | LeftToRightObjective,
-    dataset: tf.data.Dataset,
+    batches: Iterator[dict],
     num_records: int,
 ) -> loop.Sums:
     """Sums the objective's values over every record once.
@@ -387,7 +425,6 @@ def _sum_all_records(
     device computes it.
     """
     num_full, num_rest = divmod(num_records, objective.batch_size)
-    batches = iter(dataset)
     sums = loop.evaluate(strategy, objective, _per_replica(strategy, batches), num_full)
     if num_rest:
         rest_sums = loop.evaluate(tf.distribute.get_strategy(), objective, batches, 1)
@@ -395,6 +432,6 @@ def _sum_all_records(
     return sums
 
 
-def _per_replica(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset):
-    for batch in dataset:
+def _per_replica(strategy: tf.distribute.Strategy, batches: Iterator[dict]) -> Iterator[dict]:
+    for batch in batches:
         yield distribution.split_over_replicas(strategy, batch, axis=0)

@@ -21,7 +21,7 @@ from official_bert.data.model_inputs import check_unknown_in
 from official_bert.data.records.record_files import write_encoded_set
 from official_bert.features import EncodedSet, content_digest
 from official_bert.fine_tuning.finetuner import Finetuner, Score, count_examples, log_set
-from official_bert.fine_tuning.plugin import TrainingRun, make_plugin
+from official_bert.fine_tuning.plugin import TrainingPlugin, TrainingRun, make_plugin
 from official_bert.fine_tuning.search import search
 from official_bert.io import files
 from official_bert.io.errors import InputError
@@ -114,7 +114,8 @@ def fine_tune(
         worker_options = dataclasses.replace(options, output_dir=folder)
 
         # Read and encode all sets now, so that a corrupt file stops the run before the training.
-        sets = _encode(worker_options, task, tokenizer, _read(source, task, loaded_sets))
+        examples = _read(source, task, loaded_sets, plugin)
+        sets = _encode(worker_options, task, tokenizer, examples)
         if workers.count > 1:
             workers.check_equal(sets.digests())
         if task.predicts_without_model:
@@ -158,6 +159,8 @@ def fine_tune(
         old_settings = task.settings()
         _use_model(options, finetuner, sets)
         _record_tuned(worker_options, old_settings, task.settings())
+        if workers.is_chief:
+            plugin.end(folder)
         return finetuner.score
 
 
@@ -241,7 +244,7 @@ def _check_run(source: ModelSource, num_replicas: int):
 
 
 def _read(
-    source: ModelSource, task: Task, loaded_sets: Mapping[str, Any]
+    source: ModelSource, task: Task, loaded_sets: Mapping[str, Any], plugin: TrainingPlugin
 ) -> dict[str, dict[str, Any]]:
     """Reads the sets that the run needs.
 
@@ -256,8 +259,14 @@ def _read(
     }
     set_files = options.set_files
     data_files = DataFiles(options.data_dir, set_files | loaded_sets)
+    examples: dict[str, dict[str, Any]] = {}
+    if plugin.splits_training_set and (needed["train"] or needed["dev"]):
+        train, dev = plugin.split_training_set(task.read(data_files, "train")[""])
+        examples = {"train": {"": train}, "dev": {"": dev}}
     examples = {
-        name: task.read(data_files, name) for name, is_needed in needed.items() if is_needed
+        name: examples[name] if name in examples else task.read(data_files, name)
+        for name, is_needed in needed.items()
+        if is_needed
     }
     source.check_labels(task.labels)
     needs_labels = needed["dev"] and (evaluates or options.calibrate or not options.do_predict)

@@ -1,7 +1,8 @@
 """A grid search over batch sizes, learning rates, epochs and seeds (Devlin et al., 2019, A.3).
 
-It writes into output_dir: a folder for each run, search_results.tsv, and search.json, which has the
-flags that all runs share.
+It writes into output_dir: a folder for each run, search_results.tsv, search_summary.tsv with the
+mean and the deviation of runs that differ in the seed only, and search.json, which has the flags
+that all runs share.
 """
 
 import csv
@@ -10,7 +11,9 @@ import itertools
 import json
 import math
 import os
+import statistics
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from absl import logging
 
@@ -19,8 +22,9 @@ from official_bert.fine_tuning.finetuner import Score
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import Diverged, InputError, did_you_mean
 from official_bert.io.folder_lock import locked
+from official_bert.io.progress import Series
 from official_bert.io.reading import check_object
-from official_bert.options.fields import POSITIVE, PROCESSES, SIZE, Check
+from official_bert.options.fields import POSITIVE, PROCESSES, SIZE, Check, without_flag
 from official_bert.options.fine_tuning import GLUE, PAPER, FineTuningOptions
 from official_bert.options.former_flags import upgrade_flags
 from official_bert.tasks import registry
@@ -28,6 +32,7 @@ from official_bert.training.distribution import check_divides
 from official_bert.training.memory import forget_models
 
 RESULTS_FILE = "search_results.tsv"
+SUMMARY_FILE = "search_summary.tsv"
 FLAGS_FILE = "search.json"
 # The named searches of Devlin et al. (2019): those of appendix A.3, and of section 4.1 for GLUE.
 _GRIDS = {
@@ -145,12 +150,14 @@ def _run_trials(
     _check_same_flags(options)
     scores = read_results(options.output_dir)
     _drop_large_files(options, scores)  # those of a killed process
+    runs = Series("run", len(trials))
     for number, trial in enumerate(trials, start=1):
         if trial in scores:
             continue
         logging.info("***** Run %d of %d: %s *****", number, len(trials), trial.folder)
         try:
-            score = run(_make_trial_options(options, trial, {"do_train": True, **scoring}))
+            with runs.job(number):
+                score = run(_make_trial_options(options, trial, {"do_train": True, **scoring}))
         except Diverged as error:
             logging.warning("%s: %s", trial.folder, error)
             score = Score("", math.nan)
@@ -162,7 +169,9 @@ def _run_trials(
         _write_results(options.output_dir, scores)
         _drop_large_files(options, scores)
         forget_models()
-    logging.info("Wrote %s", os.path.join(options.output_dir, RESULTS_FILE))
+    _log_summary(scores)
+    for name in (RESULTS_FILE, SUMMARY_FILE):
+        logging.info("Wrote %s", os.path.join(options.output_dir, name))
     best = _best(scores)
     if not scores[best].metric:
         raise InputError(
@@ -237,7 +246,9 @@ def _check_same_flags(options: FineTuningOptions):
     }
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
-        earlier = upgrade_flags(check_object(reading.read_json(path), path))
+        # A file of an earlier version lacks the flags that are new.
+        defaults = {field.name: without_flag(field) for field in dataclasses.fields(options)}
+        earlier = defaults | upgrade_flags(check_object(reading.read_json(path), path))
         if "task_name" in shared and registry.is_same(
             shared["task_name"], str(earlier.get("task_name"))
         ):
@@ -299,6 +310,73 @@ def _write_results(output_dir: str, scores: Mapping[Trial, Score]):
                 "" if score.has_learnt else _LEARNT_NOTHING_MARK,
             )
             table.writerow([trial.folder, *dataclasses.astuple(trial), score.value, *marks])
+
+    _write_summary(output_dir, metric, scores)
+
+
+class Combination(NamedTuple):
+    """The results of the runs that differ in the seed only.
+
+    Attributes:
+        flags: the searched flags of these runs.
+        values: the metric of each run whose loss did not diverge.
+        num_diverged: the number of the other runs.
+    """
+
+    flags: tuple[float, ...]
+    values: list[float]
+    num_diverged: int
+
+    @property
+    def mean(self) -> float:
+        """The mean of the values; nan if there is none."""
+        return statistics.fmean(self.values) if self.values else math.nan
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation over the seeds; nan for fewer than two values."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else math.nan
+
+
+def _combinations(scores: Mapping[Trial, Score]) -> list[Combination]:
+    values_by_flags: dict[tuple[float, ...], list[float]] = {}
+    for trial, score in scores.items():
+        flags = dataclasses.astuple(trial)[:-1]
+        values_by_flags.setdefault(flags, []).append(score.value)
+    combinations = []
+    for flags, values in values_by_flags.items():
+        finite = [value for value in values if math.isfinite(value)]
+        combinations.append(Combination(flags, finite, len(values) - len(finite)))
+    return combinations
+
+
+def _write_summary(output_dir: str, metric: str, scores: Mapping[Trial, Score]):
+    """Writes a line for each combination of flags other than the seed."""
+    names = [field.name for field in dataclasses.fields(Trial)][:-1]
+    with writing.replacing(os.path.join(output_dir, SUMMARY_FILE)) as file:
+        table = csv.writer(file, delimiter="\t", lineterminator="\n")
+        table.writerow([*names, f"{metric}_mean", f"{metric}_deviation", "n", "diverged"])
+        for one in _combinations(scores):
+            table.writerow([*one.flags, one.mean, one.deviation, len(one.values), one.num_diverged])
+
+
+def _log_summary(scores: Mapping[Trial, Score]):
+    """Logs the mean and the deviation of combinations with several seeds, the best one first."""
+    combinations = _combinations(scores)
+    if max(len(one.values) for one in combinations) < 2:
+        return
+    logging.info("***** Means over the seeds *****")
+    for one in sorted(combinations, key=lambda one: one.mean, reverse=True):
+        batch_size, learning_rate, num_epochs = one.flags
+        logging.info(
+            "  batch %d, learning rate %g, %g epochs: %.4g, deviation %.2g, %d runs",
+            batch_size,
+            learning_rate,
+            num_epochs,
+            one.mean,
+            one.deviation,
+            len(one.values),
+        )
 
 
 def _best(scores: Mapping[Trial, Score]) -> Trial:

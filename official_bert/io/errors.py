@@ -1,11 +1,13 @@
 """The exceptions that users can do something about."""
 
+import contextlib
 import difflib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 _SIMILARITY = 0.7  # lerning_rate has 0.96 of learning_rate; unrelated names stay below
+_FLAG = re.compile(r"--([a-z]\w+)(=([\w./|-]*[\w/])?)?(\.\.\.)?(:?)")
 _NODES = re.compile(r"\{\{.*?\}\} ?| \[Op:\w+\]")
 
 
@@ -85,6 +87,63 @@ def did_you_mean(word: str, words: Iterable[str], mark: str = "") -> str:
     if not matches:
         matches = difflib.get_close_matches(word, words, n=1, cutoff=_SIMILARITY)
     return f"did you mean {mark}{matches[0]}?" if matches else ""
+
+
+@contextlib.contextmanager
+def naming_arguments(names: Iterable[str], others: Mapping[str, str]) -> Iterator[None]:
+    """Replaces flags in the messages of InputError by arguments, for functions that users call.
+
+    Args:
+        names: the names of the arguments that are named like their flags.
+        others: another part of a message, such as a flag -> its replacement.
+
+    Raises:
+        InputError: the context has raised one.
+    """
+    try:
+        yield
+    except InputError as error:
+        sentence = format_arguments(str(error), names, others)
+        if sentence == str(error):
+            raise
+        raise type(error)(sentence).with_traceback(error.__traceback__) from error.__cause__
+
+
+def format_arguments(sentence: str, names: Iterable[str], others: Mapping[str, str]) -> str:
+    """Returns a message with arguments of Python in place of flags, as `model=`.
+
+    Args:
+        sentence: the message.
+        names: as of `naming_arguments`.
+        others: as of `naming_arguments`.
+    """
+    for part, replacement in others.items():
+        sentence = re.sub(rf"{re.escape(part)}(?!\w)", replacement, sentence)
+    known_names = set(names)
+
+    def replace(match: re.Match) -> str:
+        return _format_argument(match) if match[1] in known_names else match[0]
+
+    return _FLAG.sub(replace, sentence)
+
+
+def _format_argument(match: re.Match) -> str:
+    name, has_value, value, dots, colon = match.groups()
+    if not has_value:
+        return f"{name}:" if colon else f"{name}={dots or ''}"
+    if not value:
+        return f"{name}={dots or repr('')}{colon}"
+    return f"{name}={_format_value(value)}{dots or ''}{colon}"
+
+
+def _format_value(value: str) -> str:
+    if value in ("true", "false"):
+        return value.capitalize()
+    try:
+        float(value)
+    except ValueError:
+        return repr(value)
+    return value
 
 
 def warn(sentence: str, *values: object) -> None:

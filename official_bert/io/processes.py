@@ -1,8 +1,8 @@
 """How this process handles signals, starts and ends other processes, and waits for threads.
 
 SIGTERM and SIGHUP become an exception, which unwinds the stack like Ctrl-C, so that unfinished
-files are deleted. Each child process leads a process group, so that Ctrl-C reaches this process
-alone, which then ends its children in order.
+files are deleted. Work that must not be lost defers all three. Each child process leads a process
+group, so that Ctrl-C reaches this process alone, which then ends its children in order.
 """
 
 import atexit
@@ -15,14 +15,18 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from official_bert.io.errors import Terminated
+from official_bert.io.errors import Terminated, warn
 
 T = TypeVar("T")
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 GRACE_SECS = 60.0  # from SIGTERM to SIGKILL, for the last checkpoint
+INTERRUPTED = (
+    "Ctrl-C: this step is saved, and then the training ends; press Ctrl-C again to end without "
+    "saving"
+)
 # When `wait_for_result` logs its first message, and the time between two messages.
 FIRST_MESSAGE_SECS = 2.0
 NEXT_MESSAGE_SECS = 30.0
@@ -60,20 +64,64 @@ def take_back() -> None:
 def deferred() -> Iterator[Callable[[], int | None]]:
     """Defers the first signal in the context, so that the work in it can finish.
 
-    A second signal raises `Terminated` at once.
+    Ctrl-C is one of the signals; a message says that it has arrived. A second signal raises its
+    exception at once.
 
     Yields:
         A function that returns the number of the deferred signal, or None. A caller that receives a
-        number ends the work and raises `Terminated`; otherwise the end of the context raises it.
+        number ends the work and calls `end_by`; otherwise the end of the context does so.
     """
     global _deferred
     arrived = _deferred = []
     try:
-        yield lambda: arrived[0] if arrived else None
+        with _interrupts_deferred():
+            yield lambda: arrived[0] if arrived else None
     finally:
         _deferred = None
     if arrived:
-        raise Terminated(arrived[0])
+        end_by(arrived[0])
+
+
+def end_by(number: int) -> NoReturn:
+    """Raises the exception of a signal that was deferred.
+
+    Args:
+        number: the number of the signal.
+
+    Raises:
+        KeyboardInterrupt: the signal is that of Ctrl-C.
+        Terminated: it is another one.
+    """
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise Terminated(number)
+
+
+@contextlib.contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Defers the first Ctrl-C in the context, unless Ctrl-C is ignored.
+
+    Outside of the main thread, where no handler runs, the context does nothing.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    is_in_main_thread = threading.current_thread() is threading.main_thread()
+    if not is_in_main_thread or not callable(before):
+        yield
+        return
+
+    def defer(number: int, frame: FrameType | None):
+        if _deferred is None or _deferred:
+            before(number, frame)
+            return
+        _deferred.append(number)
+        # The main thread may hold a lock of the log.
+        threading.Thread(target=warn, args=(INTERRUPTED,)).start()
+
+    signal.signal(signal.SIGINT, defer)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

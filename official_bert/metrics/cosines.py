@@ -1,10 +1,19 @@
-"""The cosines of vectors, float[..., width] of any norm; the cosine of a vector of zeros is 0."""
+"""The cosines of vectors, float[..., width] of any norm; the cosine of a vector of zeros is 0.
+Also a map of vectors.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from official_bert.io.errors import Diverged
 
 _SMALLEST_NORM = 1e-12
+# Of a map: the largest numbers of texts and of their characters, and the decimals of places.
+_MOST_POINTS = 1000
+_LONGEST_TEXT = 400
+_DIGITS = 5
 
 
 def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -54,3 +63,40 @@ def unit_vectors(vectors: np.ndarray, dtype: type = np.float64) -> np.ndarray:
             "diverge"
         )
     return vectors / np.maximum(norms, _SMALLEST_NORM)
+
+
+def map_texts(texts: Sequence[str], vectors: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Yields texts with their places on the plane on which their vectors differ most.
+
+    The axes are the two largest principal components. Of many texts, some are left out.
+
+    Args:
+        texts: the texts.
+        vectors: their vectors, float[n, D].
+    """
+    last = len(vectors) - 1
+    spread = np.linspace(0, last, _MOST_POINTS)
+    chosen = np.unique(spread.astype(int))
+    rows = vectors[chosen].astype(np.float64)
+    centered = rows - rows.mean(axis=0)
+    _, _, components = np.linalg.svd(
+        centered,
+        full_matrices=False,
+    )
+    projected = centered @ components[:2].T
+    # A single text, or vectors of one component, have no second axis.
+    places = np.zeros((len(rows), 2))
+    num_axes = projected.shape[1]
+    places[:, :num_axes] = projected
+    rounded = places.round(_DIGITS)
+    for row, (x, y) in zip(
+        chosen,
+        rounded.tolist(),
+        strict=True,
+    ):
+        text = texts[row]
+        yield {
+            "text": text[:_LONGEST_TEXT],
+            "x": x,
+            "y": y,
+        }

@@ -146,7 +146,7 @@ class Encoder(keras.layers.Layer):
             if self.recompute_layers and not output_attentions:
                 layer = _recomputed(layer)
             x, probabilities = layer(x, x, bias, dropout_seed)
-            # Layers of cpu_bfloat16.py return bfloat16.
+            # Layers of cpu_layers.py return bfloat16.
             outputs.append(ops.cast(ops.reshape(x, batch_shape), "float32"))
             if output_attentions:
                 attentions.append(probabilities)

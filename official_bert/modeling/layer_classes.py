@@ -11,6 +11,8 @@ import keras
 from official_bert.modeling.attention import Attention
 from official_bert.modeling.layers import Dense, ResidualOutput
 
+_CPU_DTYPES = ("float32", "bfloat16")  # of the products that processors are fast with
+
 
 class LayerClasses(NamedTuple):
     """The classes of the parts of an encoder layer."""
@@ -26,13 +28,13 @@ def choose_layer_classes(compute_dtype: str) -> LayerClasses:
     Args:
         compute_dtype: the type of the products, such as "bfloat16".
     """
-    if compute_dtype == "bfloat16" and keras.backend.backend() == "tensorflow":
-        from official_bert.modeling import cpu_bfloat16
+    if compute_dtype in _CPU_DTYPES and keras.backend.backend() == "tensorflow":
+        from official_bert.modeling import cpu_layers
 
-        if cpu_bfloat16.is_available():
+        if cpu_layers.is_available():
             return LayerClasses(
-                dense=cpu_bfloat16.Dense,
-                residual_output=cpu_bfloat16.ResidualOutput,
-                attention=cpu_bfloat16.Attention,
+                dense=cpu_layers.Dense,
+                residual_output=cpu_layers.ResidualOutput,
+                attention=cpu_layers.Attention,
             )
     return LayerClasses()

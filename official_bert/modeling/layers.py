@@ -24,7 +24,6 @@ from official_bert.io.errors import InputError
 Tensor = Any  # a tensor of the backend of Keras, or a KerasTensor
 
 LAYER_NORM_EPSILON = 1e-12
-_STRIDE = 0x9E3779B1  # odd, about 2^32 divided by the golden ratio
 _DRAWS_WEIGHTS = contextvars.ContextVar("draws_weights", default=True)
 
 
@@ -237,12 +236,13 @@ class Dense(keras.layers.Dense):
 
 
 def dropout(x: Tensor, rate: float, seed: Tensor | None, index: int) -> Tensor:
-    """Applies inverted dropout with the mask of `dropout_mask`.
+    """Applies inverted dropout with a mask of `dropout_masks.py`.
 
     Args:
-        x: float of any shape.
+        x: float of any shape, in which the first dimension is that of the examples, or a product of
+            it and other dimensions.
         rate: the share of the values that become 0.
-        seed: int32[2]; None for no dropout.
+        seed: int32[2], or a seed of `dropout_masks.part_seed`; None for no dropout.
         index: the number of this dropout in the model.
 
     Returns:
@@ -252,46 +252,14 @@ def dropout(x: Tensor, rate: float, seed: Tensor | None, index: int) -> Tensor:
         return x
     import tensorflow as tf
 
+    from official_bert.modeling.dropout_masks import dropout_mask
+
     keep = dropout_mask(x, rate, seed, index)
     return tf.where(
         keep,
         x * (1.0 / (1.0 - rate)),
         tf.zeros([], x.dtype),
     )
-
-
-def dropout_mask(x: Tensor, rate: float, seed: Tensor, index: int) -> Tensor:
-    """Draws a mask, bool like `x`, that depends only on the seed and the index.
-
-    A resumed run therefore draws the same masks. Each decision compares 16 bits of a philox stream
-    with the rate, as integers. XLA and plain TensorFlow then draw the same mask, which is not the
-    case for uniform floats. The effective rate differs from `rate` by at most 1/2^17.
-
-    Args:
-        x: a tensor with the shape of the mask.
-        rate: the share of the values that are False.
-        seed: int32[2], another one in every step, replica and micro-batch.
-        index: the number of the dropout in the model.
-    """
-    import tensorflow as tf
-
-    # The generator scrambles its seed, so two different seeds give unrelated streams. The stride
-    # keeps the seeds of the dropouts of one step different from those of steps with adjacent seeds.
-    offset = (index * _STRIDE + 2**31) % 2**32 - 2**31  # within int32
-    seed = seed + tf.constant([offset, 0], tf.int32)
-    count = tf.size(x)
-    words = tf.random.stateless_uniform(
-        [(count + 1) // 2],
-        seed,
-        minval=None,
-        maxval=None,
-        dtype=tf.uint32,
-        alg="philox",
-    )
-    halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])
-    draws = tf.reshape(halves[:count], tf.shape(x))
-    threshold = tf.constant(round(rate * 2**16), tf.uint16)
-    return draws >= threshold
 
 
 def draw_seed() -> Tensor:

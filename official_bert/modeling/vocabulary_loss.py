@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from official_bert.modeling import cpu_bfloat16
+from official_bert.modeling import cpu_layers
 
 BLOCK_SIZE = 4096  # words, so that a block stays in the cache between its passes
 
-is_available = cpu_bfloat16.is_available
+is_available = cpu_layers.is_available
 
 
 class WordScores(NamedTuple):
@@ -33,6 +33,20 @@ class WordScores(NamedTuple):
 
     losses: tf.Tensor
     is_correct: tf.Tensor
+
+
+class _RowSums(NamedTuple):
+    """What the blocks so far add up to, for each row.
+
+    Attributes:
+        largest: the largest logit of the words but the label, float32[N].
+        total: the sum of exp(logits - largest) of these words, float32[N].
+        label_logits: the logit of the label, 0 as long as no block had it, float32[N].
+    """
+
+    largest: tf.Tensor
+    total: tf.Tensor
+    label_logits: tf.Tensor
 
 
 class _Block(NamedTuple):
@@ -89,34 +103,30 @@ def _score(
     block_size: int,
 ) -> tuple:
     blocks = []
-    label_logits = tf.zeros_like(labels, tf.float32)
-    # The largest logit of the other words, and the sum of their exp(logits - largest).
-    largest = tf.fill(tf.shape(labels), tf.float32.min)
-    total = tf.zeros_like(label_logits)
+    zeros = tf.zeros_like(labels, tf.float32)
+    sums = _RowSums(
+        largest=tf.fill(tf.shape(labels), tf.float32.min),
+        total=zeros,
+        label_logits=zeros,
+    )
+    add_block = _compiled_add_block if _is_compiled(x, table) else _add_block
     for start in range(0, table.shape[0], block_size):
         stop = start + block_size
         block_table = tf.cast(table[start:stop], x.dtype)
         products = tf.matmul(x, block_table, transpose_b=True)
-        logits = tf.nn.bias_add(
-            _to_float32(products),
+        exponentials, sums = add_block(
+            products,
             bias[start:stop],
+            labels - start,
+            sums,
         )
-        columns = labels - start
-        logits, label_logits = _move_label_logits(logits, label_logits, columns)
-
-        # Shift the sum of the blocks before to the largest logit so far.
-        largest_in_block = tf.reduce_max(logits, axis=1)
-        shift = tf.maximum(largest, largest_in_block)
-        exponentials = tf.exp(logits - shift[:, None])
-        total *= tf.exp(largest - shift)
-        total += tf.reduce_sum(exponentials, axis=1)
-        largest = shift
         block = _Block(
             table=block_table,
-            exponentials=tf.cast(exponentials, x.dtype),
-            shift=shift,
+            exponentials=exponentials,
+            shift=sums.largest,
         )
         blocks.append(block)
+    largest, total, label_logits = sums
     is_correct = label_logits >= largest
 
     # Shift the sum once more, and add the label.
@@ -191,29 +201,45 @@ def _block_gradients(
     return dx, _to_float32(table_gradient), _to_float32(bias_gradient)
 
 
-def _move_label_logits(
-    logits: tf.Tensor,
-    label_logits: tf.Tensor,
+def _add_block(
+    products: tf.Tensor,
+    bias: tf.Tensor,
     columns: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Moves the logits of the labels out of a block.
+    sums: _RowSums,
+) -> tuple[tf.Tensor, _RowSums]:
+    """Adds the words of a block to the sums.
 
     Args:
-        logits: the logits of the block, float32[N, block].
-        label_logits: the logits of the labels in other blocks, 0 for the other rows, float32[N].
+        products: the logits of the block without the bias, float[N, block].
+        bias: float32[block].
         columns: the column of each label, int32[N]; the block need not have it.
+        sums: the sums of the blocks before.
 
     Returns:
-        The logits with -inf for each label, and the logits of the labels with those of this block.
+        The exponentials of the block, as in `_Block`, and the sums.
     """
-    is_inside = (columns >= 0) & (columns < logits.shape[1])
-    columns = tf.where(is_inside, columns, 0)
-    values = tf.gather(logits, columns, batch_dims=1)
-    label_logits += tf.where(is_inside, values, 0.0)
+    # Move the logits of the labels out of the block.
+    is_inside = (columns >= 0) & (columns < products.shape[1])
+    inside_columns = tf.where(is_inside, columns, 0)
+    values = _to_float32(tf.gather(products, inside_columns, batch_dims=1))
+    values += tf.gather(bias, inside_columns)
+    label_logits = sums.label_logits + tf.where(is_inside, values, 0.0)
+    is_label = tf.range(products.shape[1]) == columns[:, None]
+    logits = tf.where(is_label, -math.inf, _to_float32(products) + bias)
 
-    # A row without its label writes back the value that it has.
-    rows = tf.range(tf.size(columns))
-    places = tf.stack([rows, columns], axis=1)
-    values = tf.where(is_inside, -math.inf, values)
-    logits = tf.tensor_scatter_nd_update(logits, places, values)
-    return logits, label_logits
+    # Shift the sum of the blocks before to the largest logit so far.
+    largest = tf.maximum(sums.largest, tf.reduce_max(logits, axis=1))
+    exponentials = tf.exp(logits - largest[:, None])
+    total = sums.total * tf.exp(sums.largest - largest)
+    total += tf.reduce_sum(exponentials, axis=1)
+    return tf.cast(exponentials, products.dtype), _RowSums(largest, total, label_logits)
+
+
+_compiled_add_block = tf.function(_add_block, jit_compile=True, autograph=False)
+
+
+def _is_compiled(x: tf.Tensor, table: tf.Tensor) -> bool:
+    """Returns whether XLA compiles `_add_block`, which it does again for each shape."""
+    if tf.executing_eagerly() or not x.shape.is_fully_defined():
+        return False
+    return x.shape[0] * table.shape[0] >= cpu_layers.MIN_ELEMENTS

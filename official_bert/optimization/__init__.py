@@ -11,6 +11,7 @@ from official_bert.optimization.adam import (
     EXCLUDED_FROM_DECAY,
     AdamWeightDecayOptimizer,
     clip_by_global_norm,
+    clip_scale,
     dense_gradients,
 )
 from official_bert.optimization.keras_optimizer import KerasAdamWeightDecay, keras_optimizer
@@ -39,6 +40,7 @@ __all__ = [
     "Schedule",
     "WarmupLinearDecay",
     "clip_by_global_norm",
+    "clip_scale",
     "dense_gradients",
     "keras_optimizer",
     "make_optimizer",

@@ -1,12 +1,12 @@
 """Adam with decoupled weight decay, the optimizer of the original.
 
 The optimizer is a tf.Module of plain variables under the original's names, so that a TF1 program
-can read its checkpoints. It runs in replica context, on gradients that are already reduced and
-clipped.
+can read its checkpoints. It runs in replica context, on gradients that are already reduced.
 """
 
 import contextlib
 import functools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -35,12 +35,14 @@ class AdamConstants(NamedTuple):
         beta_2: the decay rate of the second moment.
         epsilon: a constant that is added outside the square root.
         step: the number of this update, float[], from 1, for the bias correction; None for none.
+        gradient_scale: the factor of all gradients, float[]; None for 1.
     """
 
     beta_1: float
     beta_2: float
     epsilon: float
     step: tf.Tensor | None = None
+    gradient_scale: tf.Tensor | None = None
 
 
 class Moments(NamedTuple):
@@ -86,6 +88,20 @@ def clip_by_global_norm(
     """
     clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, norm)
     return clipped
+
+
+def clip_scale(norm: tf.Tensor, clip_norm: float = CLIP_NORM) -> tf.Tensor:
+    """Returns the factor with which `clip_by_global_norm` multiplies gradients, float[].
+
+    The optimizer multiplies by it in its pass over the weights, which saves a pass over memory.
+
+    Args:
+        norm: the common norm of the gradients, float[]. The factor of one that is not finite is
+            NaN.
+        clip_norm: the largest norm.
+    """
+    scale = clip_norm / tf.maximum(norm, clip_norm)
+    return tf.where(tf.math.is_finite(norm), scale, math.nan)
 
 
 def has_xla() -> bool:
@@ -260,6 +276,7 @@ class AdamWeightDecayOptimizer(tf.Module):
         self,
         grads_and_vars: Iterable[tuple[tf.Tensor | None, tf.Variable]],
         is_applied: tf.Tensor | None = None,
+        gradient_scale: tf.Tensor | None = None,
     ) -> None:
         """Updates every variable that has a gradient.
 
@@ -269,6 +286,8 @@ class AdamWeightDecayOptimizer(tf.Module):
             grads_and_vars: dense float32 gradients with their variables, in the order of `build`.
             is_applied: bool[], whether the update is made at all. If not, weights, slots and
                 `global_step` stay as they are, whatever the gradients. None means that it is made.
+            gradient_scale: the factor of all gradients, float[], such as that of `clip_scale`; None
+                for 1.
 
         Raises:
             ValueError: the variables are not those of `build`.
@@ -288,10 +307,11 @@ class AdamWeightDecayOptimizer(tf.Module):
                 group = groups.setdefault((factor, *scopes), [])
                 group.append((name, weight, gradient))
         rate = self.current_rate()
+        constants = self._constants(gradient_scale)
         for (factor, scope, *_), group in groups.items():
             group_rate = rate if factor == 1.0 else factor * rate
             update = self._update_vector if scope == _VECTOR else self._update_group
-            update(group, group_rate, is_applied)
+            update(group, group_rate, constants, is_applied)
         num_updates = 1 if is_applied is None else tf.cast(is_applied, tf.int64)
         self.global_step.assign_add(num_updates)
 
@@ -299,6 +319,7 @@ class AdamWeightDecayOptimizer(tf.Module):
         self,
         group: list,
         rate: tf.Tensor,
+        constants: AdamConstants,
         is_applied: tf.Tensor | None,
     ):
         """Updates variables, which are triples of a name, a weight and its gradient."""
@@ -312,7 +333,7 @@ class AdamWeightDecayOptimizer(tf.Module):
             list(gradients),
             rate,
             decays,
-            self._constants(),
+            constants,
         )
         if is_applied is None:
             _assign_new_values(*arguments)
@@ -339,6 +360,7 @@ class AdamWeightDecayOptimizer(tf.Module):
         self,
         group: list,
         rate: tf.Tensor,
+        constants: AdamConstants,
         is_applied: tf.Tensor | None,
     ):
         """Does the same as `_update_group` for small variables, in the same bits."""
@@ -353,7 +375,7 @@ class AdamWeightDecayOptimizer(tf.Module):
             [_concatenate(gradients)],
             rate,
             [tf.constant(np.repeat(decays, sizes))],
-            self._constants(),
+            constants,
         )
         for column, vector in zip(columns, new_vectors, strict=True):
             for variable, part in zip(column, tf.split(vector, sizes), strict=True):
@@ -367,12 +389,18 @@ class AdamWeightDecayOptimizer(tf.Module):
         """Returns the decay rate of a variable."""
         return self.weight_decay_rate if self.decays(name) else 0.0
 
-    def _constants(self) -> AdamConstants:
+    def _constants(self, gradient_scale: tf.Tensor | None) -> AdamConstants:
         """Returns the constants of the next update."""
         step = None
         if self.bias_correction:
             step = tf.cast(self.global_step + 1, tf.float32)
-        return AdamConstants(self.beta_1, self.beta_2, self.epsilon, step)
+        return AdamConstants(
+            self.beta_1,
+            self.beta_2,
+            self.epsilon,
+            step,
+            gradient_scale,
+        )
 
     def _local_variables(self, name: str, weight: tf.Variable) -> list:
         """Returns this replica's parts of a weight and its slots, without the average."""
@@ -454,7 +482,7 @@ def adam_direction(
         gradient: the gradient of the weight.
         constants: the constants of the optimizer.
     """
-    beta_1, beta_2, epsilon, step = constants
+    beta_1, beta_2, epsilon, step, _ = constants
     m = beta_1 * moments.m + (1.0 - beta_1) * gradient
     v = beta_2 * moments.v + (1.0 - beta_2) * tf.square(gradient)
     moments = Moments(m, v)
@@ -509,6 +537,8 @@ def _group_updated(
     new_values = []
     for rule, parts, gradient, decay in zip(rules, variables, gradients, decays, strict=True):
         weight, *slots = [tf.convert_to_tensor(part) for part in parts]
+        if constants.gradient_scale is not None:
+            gradient = gradient * constants.gradient_scale
         weight, moments = rule(
             weight,
             Moments(*slots),

@@ -108,7 +108,7 @@ def command_field(options_class: type) -> dataclasses.Field | None:
 
 
 def first_word_field(options_class: type) -> dataclasses.Field | None:
-    """Return the field of the word before all flags; None for a script without such a word.
+    """Return the field of the words before all flags; None for a script without such words.
 
     Args:
         options_class: the class of the script's options.
@@ -263,7 +263,8 @@ def option(  # noqa: PLR0913 - each is named in a declaration
         names_model: whether the value is the path or the name of a model, so that another path to
             the same folder is the same value.
         after_dashes: whether the field is not a flag but the words behind `--`, as a tuple.
-        is_first_word: whether the field is not a flag but the word before all flags.
+        is_first_word: whether the field is not a flag but the word before all flags, or for a tuple
+            all words before them.
     """
     if fallback is not dataclasses.MISSING:
         default = None

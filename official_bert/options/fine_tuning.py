@@ -52,6 +52,7 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     length_aware_batches: ClassVar[bool] = True
 
     max_seq_length: int = option(
+        basic=True,
         fallback=128,
         check=MIN_SEQ_LENGTH,
         changes_training=True,
@@ -173,14 +174,15 @@ class DataFilesOptions(FineTuningOptions):
     )
     train_file: str | None = option(
         None,
+        basic=True,
         help="The training file to read instead of the one in --data_dir. For tables, you can give "
         "several files and globs.",
     )
     dev_file: str | None = option(
-        None, help="The development file to read instead of the one in --data_dir."
+        None, basic=True, help="The development file to read instead of the one in --data_dir."
     )
     test_file: str | None = option(
-        None, help="The test file to read instead of the one in --data_dir."
+        None, basic=True, help="The test file to read instead of the one in --data_dir."
     )
     do_eval: bool = option(False, basic=True, help="Evaluate the model on the development set.")
     eval_batch_size: int = option(
@@ -227,9 +229,9 @@ class TextOptions:
         None,
         basic=True,
         help="With text, the column of the text, by name or by number from 0; negative numbers "
-        "count from the end. Names match in any case. Without this flag it is the column called "
-        "text, sentence or sentence1. If there is none, it is the only remaining column, or the "
-        "first of two.",
+        "count from the end. Names match in any case. Without this flag it is the column of the "
+        "training, or the column called text, sentence or sentence1. If there is none, it is the "
+        "only remaining column, or the first of two.",
     )
     text_b_column: str | None = option(
         None,
@@ -244,9 +246,9 @@ class TextOptions:
         "If there is none, it is the only remaining column, or the last of two.",
     )
     has_header: bool = option(
-        True,
+        fallback=True,
         help="With text, whether the first line of a TSV or CSV file names the columns. Without a "
-        "header, columns are numbers from 0.",
+        "header, columns are numbers from 0. The default is the value of the training, or true.",
     )
     label_separator: str = option(
         ",",
@@ -254,7 +256,7 @@ class TextOptions:
         'shell, quote a semicolon: --label_separator=";".',
     )
     quoting: str = option(
-        NO_QUOTING,
+        fallback=NO_QUOTING,
         choices=(NO_QUOTING, CSV),
         help="With text, how a TSV file uses double quotes. With none they are ordinary "
         "characters. With csv, as pandas and Excel write, they enclose fields, which may contain "
@@ -303,6 +305,7 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions):
         "of your own; or module:Class for a DataProcessor or a Task of your own."
     )
     max_seq_length: int = option(
+        basic=True,
         fallback=128,
         check=MIN_SEQ_LENGTH,
         changes_training=True,
@@ -489,6 +492,7 @@ class SquadOptions(SquadServing, FineTuningOptions):
         help="The questions to answer: dev-v2.0.json or the like, or a table with its columns.",
     )
     max_seq_length: int = option(
+        basic=True,
         fallback=384,
         check=LENGTH,
         changes_training=True,

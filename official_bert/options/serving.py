@@ -241,11 +241,11 @@ class PredictorOptions(
         help="With a single-label classifier, override its --abstain_below: predict no label below "
         "this probability. With 0, every text gets a label.",
     )
-    split_punctuation: bool | None = option(
+    pre_tokenized: bool | None = option(
         None,
-        help="With a tagger, split punctuation and ideographs from words, as running text needs. "
-        "Otherwise only blanks separate words. The default is false for models that run_ner.py "
-        "trained, as in their data, and true for folders of transformers.",
+        help="With a tagger, only blanks separate the words of a text, as in the files of "
+        "run_ner.py. Without this flag, punctuation and ideographs are words of their own, as "
+        "running text needs. An export of text always separates words at blanks.",
     )
 
 
@@ -259,16 +259,17 @@ class PredictOptions(PredictorOptions):
     output_file: str = option(
         STANDARD,
         basic=True,
-        help="The file to write, with a JSON object for each line of the input; - is standard "
-        "output.",
+        help="The file to write, with a JSON object for each line of the input, or the table with "
+        "the predictions; - is standard output.",
     )
-    input_format: str = option(
-        TSV,
+    input_format: str | None = option(
+        None,
         basic=True,
         choices=(TSV, JSON),
         help="The format of a line. tsv: texts, separated by tabs. json: an object whose fields "
         "are text_a and text_b; text (ner); question and context; or context and ending0 to "
-        "ending3. A field id is copied to the output. Other fields are ignored with a warning.",
+        "ending3. A field id is copied to the output. Other fields are ignored with a warning. The "
+        "default is a table for files that end in .csv, .tsv, .jsonl or .parquet, and else tsv.",
     )
     on_error: str = option(
         STOP,

@@ -149,6 +149,7 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
         32,
         check=SIZE,
         changes_training=True,
+        basic=True,
         help="The number of examples in an update, over all replicas together.",
     )
     learning_rate: float = option(
@@ -165,14 +166,19 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
     keep_checkpoint_max: int = option(
         5,
         check=NOT_NEGATIVE,
-        help="The number of newest checkpoints to keep. 0 keeps all of them.",
+        help="The number of newest checkpoints to keep, of which that of step 0 is none as soon as "
+        "there is another. 0 keeps all of them.",
     )
-    log_every_steps: int = option(
-        100, check=POSITIVE, help="The number of updates between two progress lines."
+    log_every_steps: int | None = option(
+        None,
+        check=POSITIVE,
+        help="The number of updates between two progress lines. By default it is 5 % of the "
+        "training, but not more than 100.",
     )
     random_seed: int | None = option(
         None,
         check=SEED,
+        basic=True,
         help="The seed of the initial weights, the order of the examples and dropout. "
         "Without this flag the script draws a seed, logs it and keeps it with the checkpoints.",
     )
@@ -197,11 +203,13 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
     eval_input_file: list[str] | None = option(
         None,
         only_with={"do_eval": ()},
+        basic=True,
         help="The TFRecords to evaluate on: files or glob patterns, separated by commas. Without "
         "this flag the script evaluates on --input_file.",
     )
     vocab_file: str | None = option(
         None,
+        basic=True,
         help="The vocabulary that the records were made with, which is copied into --output_dir "
         "for the users of the model. Without this flag it is vocab.txt in the folder of the "
         "checkpoint or of --bert_config_file.",
@@ -235,6 +243,7 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         20,
         check=LENGTH,
         changes_training=True,
+        basic=True,
         help="The number of masked LM positions that each sequence in the TFRecords has room for.",
     )
     dynamic_masking: bool = option(

@@ -6,14 +6,14 @@ import dataclasses
 import itertools
 import numbers
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from official_bert import catalog
-from official_bert.io import reading
-from official_bert.io.errors import InputError
+from official_bert.io import errors, reading
+from official_bert.io.errors import InputError, naming_arguments
 from official_bert.options.fields import find_fault, value_type
 from official_bert.options.serving import PredictorOptions, PredictorSettings
 from official_bert.serving.extensible import Extensible
@@ -24,10 +24,13 @@ from official_bert.tokenizer_call import list_texts
 
 # A text, the texts of one request, or a list of requests.
 Request = str | tuple[str, ...] | list
+_CUT = "truncated"  # the field of an answer to texts of which the model reads a part
+_MOST_LABELS = 8  # labels that a description shows
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
 # Name of a setting -> the family whose clients have it, although no record of a model has it.
 _FAMILY_SETTINGS = {
     "pooling": "pretraining",
+    "pre_tokenized": "tagging",
     "abstain_below": registry.CLASSIFICATION,
 }
 # Type of a flag -> the types of its value in Python, and their name in messages.
@@ -38,6 +41,19 @@ _KINDS = {
     str: (str, "a text"),
     list[str]: (list, "a list of texts"),
 }
+
+
+class RequestFrame(NamedTuple):
+    """The requests of a frame of pandas.
+
+    Attributes:
+        requests: the texts of each row.
+        add_answers: makes a frame with the columns of the answers, which it is given in the order
+            of the rows.
+    """
+
+    requests: Sequence[Texts]
+    add_answers: Callable[[Sequence], Any]
 
 
 class Predictor(Extensible):
@@ -82,7 +98,12 @@ class Predictor(Extensible):
         Raises:
             InputError: there is no model, a file is corrupt, or a setting is not for the model.
         """
-        settings = _check_arguments(settings, batch_size)
+        names = {field.name for field in setting_fields()} - {"model"}
+        with naming_arguments(names, {"--model": "model_dir"}):
+            self._open(model_dir, batch_size, _check_arguments(settings, batch_size))
+
+    def _open(self, model_dir: str | os.PathLike, batch_size: int, settings: dict[str, Any]):
+        """Loads a model; the settings are valid."""
         if not isinstance(model_dir, (str, os.PathLike)):
             raise InputError(f"model_dir={model_dir!r}: must be the path of a folder")
         num_threads = settings.pop("num_threads", None)
@@ -105,6 +126,7 @@ class Predictor(Extensible):
         self.batch_size = batch_size
         self.task_name = record.task_name
         self.cache: dict[str, Any] = {}
+        self._has_warned_of_cut = False
         values = {
             **record.settings,
             "labels": model.labels,
@@ -117,6 +139,17 @@ class Predictor(Extensible):
         # A client of another package may lack the attribute.
         self.method = getattr(self.client, "method", "")
 
+    def describe(self) -> Mapping[str, object]:
+        """Returns what the model is, for people."""
+        description: dict[str, object] = {"folder": self.path, "task": self.task_name}
+        if labels := self.model.labels:
+            shown = ", ".join(labels[:_MOST_LABELS])
+            others = ", ..." if len(labels) > _MOST_LABELS else ""
+            description["labels"] = f"{len(labels)}: {shown}{others}"
+        description["texts"] = ", ".join(self.columns)
+        description["max_seq_length"] = self.model.max_seq_length
+        return description
+
     def __call__(self, *texts: Request) -> dict | list[dict]:
         """Answers one request or several.
 
@@ -127,17 +160,27 @@ class Predictor(Extensible):
             predictor([("a text", "another"), ("a third", "a fourth")])  # a list of answers
 
         Args:
-            *texts: a text, the texts of one request, or a list of requests.
+            *texts: a text, the texts of one request, a list of requests, or a frame of pandas,
+                whose columns are found as those of a table of official-bert predict.
 
         Returns:
-            The answer, a dict whose fields depend on the task; for a list, a list of answers.
+            The answer, a dict whose fields depend on the task, with `truncated` if the model reads
+            a part of the texts; for a list, a list of answers; for a frame, the frame with columns
+            of the answers.
 
         Raises:
             InputError: the model cannot answer a request.
         """
+        if frame := self._split_frame(texts):
+            return frame.add_answers(list(self.answers(frame.requests)))
         requests, is_one = split_requests(texts)
         answers = list(self.answers(requests))
         return answers[0] if is_one else answers
+
+    def _split_frame(self, texts: Sequence) -> RequestFrame | None:
+        """Returns the requests of a frame of pandas; None for other arguments."""
+        frames = (split(self, texts) for split in catalog.hooks("predictor_frame"))
+        return next((frame for frame in frames if frame is not None), None)
 
     def classify(self, *texts: Request) -> Any:
         """Classifies texts or pairs.
@@ -170,11 +213,11 @@ class Predictor(Extensible):
         """
         return self.postprocess("fill_mask", texts, top_k=top_k)
 
-    def answer(self, question: str, context: str) -> dict:
+    def answer(self, question: str, context: str | None = None) -> dict:
         """Answers a question about a text.
 
         Args:
-            question: the question.
+            question: the question, or a frame of pandas with questions and contexts.
             context: the text that contains the answer.
 
         Returns:
@@ -183,7 +226,8 @@ class Predictor(Extensible):
         Raises:
             InputError: the model answers no questions, or cannot answer this one.
         """
-        return self.postprocess("answer", (question, context))
+        texts = (question,) if context is None else (question, context)
+        return self.postprocess("answer", texts)
 
     def tag(self, *texts: str | list[str]) -> Any:
         """Finds the entities of texts.
@@ -264,12 +308,21 @@ class Predictor(Extensible):
             InputError: the model has another method, or cannot answer a request.
         """
         self.check_method(method)
+        if frame := self._split_frame(texts):
+            return frame.add_answers(self._postprocess(frame.requests, settings))
         requests, is_one = split_requests(texts)
-        results = [
-            self.client.postprocess(request, answer, **settings)
-            for request, answer in zip(requests, self.answers(requests), strict=True)
-        ]
+        results = self._postprocess(requests, settings)
         return results[0] if is_one else results
+
+    def _postprocess(self, requests: Sequence[Texts], settings: Mapping[str, Any]) -> list:
+        """Returns the answers to requests in the form of the model's method."""
+        results = []
+        for request, answer in zip(requests, self.answers(requests), strict=True):
+            result = self.client.postprocess(request, answer, **settings)
+            if _CUT in answer and isinstance(result, dict):
+                result = {**result, _CUT: True}
+            results.append(result)
+        return results
 
     def answers(self, requests: Iterable[str | Texts]) -> Iterator[dict]:
         """Answers many requests in order, of which it reads a few batches at a time.
@@ -283,7 +336,24 @@ class Predictor(Extensible):
         Raises:
             InputError: the model cannot answer a request.
         """
-        return self.answers_to_checked(map(self._read_request, requests))
+        # The second iterator is at most a window behind the first.
+        checked, again = itertools.tee(map(self._read_request, requests))
+        for texts, answer in zip(again, self.answers_to_checked(checked), strict=False):
+            if self.is_cut(texts):
+                self._warn_of_cut()
+                answer = {**answer, _CUT: True}
+            yield answer
+
+    def _warn_of_cut(self):
+        """Warns of the first text that the model truncates."""
+        if not self._has_warned_of_cut:
+            self._has_warned_of_cut = True
+            errors.warn(
+                "%s: the model reads %d tokens, and texts are longer; their answers have "
+                "truncated=True",
+                self.path,
+                self.model.max_seq_length,
+            )
 
     def answers_to_checked(self, requests: Iterable[Texts]) -> Iterator[dict]:
         """Answers many requests that have passed `check`, as `answers` does.
@@ -360,6 +430,8 @@ def split_requests(texts: Sequence) -> tuple[list[Texts], bool]:
     Raises:
         InputError: an argument has another type.
     """
+    if len(texts) == 1 and hasattr(texts[0], "tolist"):  # an array, or a column of pandas
+        texts = (texts[0].tolist(),)
     if len(texts) == 1 and isinstance(texts[0], list):
         return [_list_texts(request) for request in texts[0]], False
     request = texts[0] if len(texts) == 1 else texts

@@ -12,7 +12,7 @@ import abc
 import copy
 import functools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -147,6 +147,26 @@ class OptionalMembers:
             outputs: the outputs for all its examples, each [n, ...], in its order.
             suffix: the suffix of the set, which goes into the names of the files.
         """
+
+    def describe_predictions(
+        self, encoded: EncodedSet, outputs: dict[str, np.ndarray]
+    ) -> Iterable[dict[str, Any]]:
+        """Returns a JSON object for each example of an evaluated set, for reports.
+
+        Reports know these fields:
+        - `label` and `prediction`: texts, lists of texts for several labels, or numbers for scores.
+          A label that the model cannot predict is None.
+        - `probability` of the prediction, and `raw_probability` before a calibration; with several
+          labels `probabilities` by label.
+        - `text` and its number of `tokens`.
+        - `words`: then label, prediction and the probabilities are lists with a value for each.
+        - `x` and `y`: the place of the text on a map.
+
+        Args:
+            encoded: a set with labels.
+            outputs: the outputs for all its examples, each [n, ...]; empty without examples.
+        """
+        return ()
 
     def settings(self) -> dict[str, Any]:
         """Returns the settings that an export records for its client, as JSON values by flag name.

@@ -93,6 +93,10 @@ def write_reliability(
     """Writes a reliability diagram as a table: a line for each bin, before and after the
     calibration.
 
+    A line has the bounds of the bin, the number of predictions whose probability is above the lower
+    bound and not above the upper one, their mean probability, and the share of them that is
+    correct.
+
     Args:
         folder: the folder of the file, reliability.tsv.
         suffix: the suffix of the set in the name of the file.
@@ -104,9 +108,11 @@ def write_reliability(
     path = os.path.join(folder, file_name)
     before = calibration.reliability(logits / 1.0, targets)
     after = calibration.reliability(logits / temperature, targets)
-    names = calibration.Bins._fields
-    head = [*names, *(f"{name}_calibrated" for name in names)]
-    rows = zip(*before, *after, strict=True)
+    names = ["count", "probability", "accuracy"]
+    head = ["from", "to", *names, *(f"{name}_calibrated" for name in names)]
+    num_bins = len(before.counts)
+    bounds = [round(number / num_bins, 6) for number in range(num_bins + 1)]
+    rows = zip(bounds[:-1], bounds[1:], *before, *after, strict=True)
     with writing.replacing(path) as file:
         for row in (head, *rows):
             line = "\t".join(map(str, row))

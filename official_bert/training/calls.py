@@ -16,6 +16,7 @@ from official_bert.training.reporting import TrainingReport
 from official_bert.training.time_limit import TimeLimit
 from official_bert.training.workers import Workers
 
+MAX_LOG_STEPS = 100  # the number of updates between two progress lines of a long training
 FIRST_LOG_STEPS = 10  # the step of the first progress line
 CALL_SECS = 1.0  # the time of a call, after which a signal is noticed
 

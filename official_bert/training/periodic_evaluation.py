@@ -46,7 +46,9 @@ class PeriodicEvaluation:
     def __post_init__(self):
         # The values of the main metric by step; None stands for nan.
         self._values: dict[int, float | None] = {}
-        for line in run_log.read(self.run_dir, run_log.EVALUATION):
+        # The main metric of the last evaluation of this process, for the bar.
+        self.latest: dict[str, float] = {}
+        for line in run_log.periodic_evaluations(self.run_dir):
             is_metric = isinstance(line.get(self.main_metric, ""), float | int | None)
             if line["step"] <= self.first_step and is_metric:
                 self._values[line["step"]] = line[self.main_metric]
@@ -99,11 +101,13 @@ class PeriodicEvaluation:
         # A run that is killed before goes on from an earlier step, and evaluates this one again.
         self.finish_saving()
         texts = {name: f"{value:.4g}" for name, value in sorted(metrics.items())}
-        reporting.log_table(f"Eval results at step {step}", texts)
+        shown_texts = reporting.select_shown(texts, self.main_metric)
+        reporting.log_table(f"Eval results at step {step}", shown_texts)
         if math.isnan(metrics[self.main_metric]):
             logging.warning("%s is not a number: it counts as the worst", self.main_metric)
         reporting.write_scalars(os.path.join(self.output_dir, "eval"), metrics, step)
         value = metrics[self.main_metric]
+        self.latest = {self.main_metric: value}
         self._values[step] = value if math.isfinite(value) else None
         if self._best_step() == step:
             # Before the history: a kill in between only causes a second evaluation.

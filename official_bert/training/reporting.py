@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numbers
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from absl import logging
 
 from official_bert.io import files, writing
 from official_bert.io.errors import Diverged, brief
-from official_bert.io.progress import clock_time, updated_line
+from official_bert.io.progress import Progress, clock_time, is_logged, is_on_terminal
 from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.training import TrainingOptions
 from official_bert.training import precision, run_log
@@ -28,9 +29,14 @@ from official_bert.training.precision import UPDATES, LossScale
 from official_bert.training.step import GRADIENT_NORM, TOKENS, Objective
 from official_bert.training.time_limit import TimeLimit
 
+LEARNING_RATE = "learning_rate"
 FINISHED, STOPPED_EARLY = "finished", "stopped early"
 _LARGEST = float(np.finfo(np.float32).max)  # the perplexity of a loss above 88 is larger
+# Of more metrics than these, a terminal shows the main ones. The table of the labels follows them.
+_MANY_METRICS = 10
+_SHOWN_METRICS = ("eval_accuracy", "eval_macro_f1", "eval_loss", "global_step")
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
+_label_score = re.compile("(eval_(?:precision|recall|f1))_(.+)").fullmatch
 
 
 class _Interval(NamedTuple):
@@ -74,6 +80,7 @@ class TrainingReport:
 
     Attributes:
         metrics: the metrics of the last report.
+        evaluation: the main metric of the last evaluation during the training, by its name.
         num_train_steps: the number of updates of the training, which may change.
     """
 
@@ -106,6 +113,7 @@ class TrainingReport:
         self._num_batches = 1
         self._writer = _event_writer(options.output_dir)
         self.metrics: dict[str, float] = {}
+        self.evaluation: dict[str, float] = {}
         # The updates of each report, and their mean loss.
         self._losses: list[tuple[int, float]] = []
         # The sums and the updates since the last report.
@@ -121,6 +129,10 @@ class TrainingReport:
         self._start_secs = time.monotonic()
         self._is_compiled = False
         self._since = self._now()
+        self._speed_text = ""
+        # With a limit of the time, the number of steps is unknown.
+        num_known_steps = None if limit else num_train_steps
+        self._progress = Progress("steps", num_known_steps, shows_speed=False, is_main=True)
 
     def begin(self, objective: Objective, num_batches: int) -> None:
         """Reports the steps that have no line yet, and begins a part of the training.
@@ -133,6 +145,7 @@ class TrainingReport:
         self._objective = objective
         self._num_batches = num_batches
         self._is_compiled = False
+        self._progress(self._step, "compiling")
 
     def add(self, num_steps: int, sums: Sums) -> int:
         """Counts a call into TensorFlow.
@@ -164,8 +177,24 @@ class TrainingReport:
         if not self._is_compiled:
             self._is_compiled = True
             self._since = self._now()
-        updated_line.show(f"step {self._step}/{self.num_train_steps}")
+            self._progress.restart_clock(self._step)
         return num_updates
+
+    def show_progress(self) -> None:
+        """Shows the step, the loss and the other metrics since the last report, and the speed."""
+        metrics = {name: value for name, value in self.metrics.items() if name != LEARNING_RATE}
+        if self._num_steps:
+            metrics = self._objective.progress(self._sums, self._num_steps)
+        texts = [*self._metric_texts(metrics), *map(_metric_text, self.evaluation.items())]
+        past = self._now().minus(self._since)
+        if past.steps:
+            self._speed_text = f"{past.examples / past.secs:.1f} examples/s"
+        texts.append(self._speed_text)
+        if self._limit:
+            texts.append(f"{clock_time(self._limit.secs_left)} left")
+        else:
+            self._progress.total = self.num_train_steps
+        self._progress(self._step, ", ".join(filter(None, texts)))
 
     def write(self) -> None:
         """Reports the steps since the last report, if there are any."""
@@ -180,6 +209,8 @@ class TrainingReport:
         if speeds:
             self._measured = self._measured.plus(past)
         logging.info("  ".join(self._fields(metrics, speeds, past)))
+        if is_logged():
+            self._progress.skip_line(self._step)
         scalars = metrics | speeds | peak_memory()
         _write_scalars(self._writer, scalars, self._step)
         run_log.write_if_possible(self._output_dir, run_log.TRAIN, {"step": self._step} | scalars)
@@ -190,7 +221,7 @@ class TrainingReport:
     def _compute_metrics(self) -> dict[str, float]:
         progress = self._objective.progress(self._sums, self._num_steps)
         metrics = {name: float(value) for name, value in progress.items()}
-        metrics["learning_rate"] = float(self._optimizer.current_rate())
+        metrics[LEARNING_RATE] = float(self._optimizer.current_rate())
         metrics[GRADIENT_NORM] = self._sums[GRADIENT_NORM] / self._num_steps
         if self._loss_scale:
             metrics |= self._loss_scale.metrics()
@@ -207,13 +238,17 @@ class TrainingReport:
                 self._step,
             )
 
+    def _metric_texts(self, metrics: Sums) -> list[str]:
+        """Returns the names and the values of metrics, without those for which a line has no
+        room.
+        """
+        hidden = {*self._objective.tensorboard_only, GRADIENT_NORM, *precision.TENSORBOARD_ONLY}
+        return [_metric_text(item) for item in metrics.items() if item[0] not in hidden]
+
     def _fields(self, metrics: Sums, speeds: Sums, past: _Interval) -> Iterator[str]:
         """Yields the parts of a progress line."""
-        hidden = {*self._objective.tensorboard_only, GRADIENT_NORM, *precision.TENSORBOARD_ONLY}
         yield f"step {self._step}/{self.num_train_steps}"
-        for name, value in metrics.items():
-            if name not in hidden:
-                yield f"{name} {value:.4g}"
+        yield from self._metric_texts(metrics)
         if speeds:
             yield f"{speeds['examples_per_second']:.1f} examples/s"
             yield f"{speeds['tokens_per_second']:.0f} tokens/s"
@@ -268,6 +303,13 @@ class TrainingReport:
         figures = {name: value for name, value in figures.items() if value is not None}
         texts = {name: _summary_text(name, value) for name, value in figures.items()}
         log_table("Training summary", texts)
+        if last_checkpoint and error is None:
+            logging.info(
+                "The optimizer makes a checkpoint three times as large. This command writes a "
+                "folder without it: official-bert convert_checkpoint --model=%s "
+                "--output_format=tf1_weights --output_dir=FOLDER",
+                os.path.dirname(last_checkpoint),
+            )
         run_log.write_if_possible(self._output_dir, run_log.END, figures)
 
     def _speeds(self, past: _Interval) -> dict[str, float]:
@@ -292,6 +334,11 @@ class TrainingReport:
         )
 
 
+def _metric_text(item: tuple[str, float]) -> str:
+    name, value = item
+    return f"{name} {value:.4g}"
+
+
 def _summary_text(name: str, value: float | str) -> str:
     if isinstance(value, str):
         return value
@@ -306,25 +353,47 @@ def write_eval_results(
     step: int,
     suffix: str = "",
     further: Mapping[str, float] = MappingProxyType({}),
+    main_metric: str = "",
 ) -> None:
     """Writes eval_results.txt as the original does, logs it, and writes TensorBoard scalars.
+
+    run.jsonl gets a line, too. A terminal shows only the main ones of many metrics.
 
     Args:
         output_dir: the folder of the file, and of the folder eval of the scalars.
         results: the metrics by name.
         step: the number of updates that the model has had.
         suffix: the suffix of a second set. "_mm" gives eval_results_mm.txt and eval_mm/.
-        further: metrics that the original's file does not have. They are in the log and in
-            TensorBoard only.
+        further: metrics that the original's file does not have. They are in the log, in
+            TensorBoard and in run.jsonl only.
+        main_metric: the metric of the task.
     """
     metrics = {**results, **further, "global_step": step}
     texts = {name: _format_number(name, value) for name, value in sorted(metrics.items())}
-    log_table("Eval results", texts)
+    log_table("Eval results", select_shown(texts, main_metric))
     path = os.path.join(output_dir, f"eval_results{suffix}.txt")
     with writing.replacing(path) as file:
         file.writelines(f"{name} = {text}\n" for name, text in texts.items() if name not in further)
     logging.info("Wrote %s", path)
-    write_scalars(os.path.join(output_dir, f"eval{suffix}"), {**results, **further}, step)
+    set_name = f"eval{suffix}"
+    write_scalars(os.path.join(output_dir, set_name), {**results, **further}, step)
+    line = {"step": step, "set": set_name}
+    for name, value in {**results, **further}.items():
+        line[name] = float(value)
+    run_log.write_if_possible(output_dir, run_log.EVALUATION, line)
+
+
+def select_shown(texts: Mapping[str, str], main_metric: str) -> Mapping[str, str]:
+    """Returns the main ones of many metrics on a terminal, and elsewhere all of them.
+
+    Args:
+        texts: the metrics as texts, by name.
+        main_metric: the metric of the task.
+    """
+    if not is_on_terminal() or len(texts) <= _MANY_METRICS:
+        return texts
+    shown = {*_SHOWN_METRICS, main_metric}
+    return {name: text for name, text in texts.items() if name in shown}
 
 
 def log_table(title: str, texts: Mapping[str, str]) -> None:
@@ -375,7 +444,7 @@ def _write_scalars(writer: tf.summary.SummaryWriter, scalars: Mapping[str, float
     try:
         with writer.as_default(step=step), np.errstate(over="ignore"):
             for name, value in scalars.items():  # a value beyond float32 becomes inf
-                tf.summary.scalar(name, np.float32(value))
+                tf.summary.scalar(_make_tag(name), np.float32(value))
         writer.flush()
     except tf.errors.OpError as error:
         logging.warning(
@@ -383,6 +452,12 @@ def _write_scalars(writer: tf.summary.SummaryWriter, scalars: Mapping[str, float
             step,
             brief(error),
         )
+
+
+def _make_tag(name: str) -> str:
+    """Returns the tag of a metric; TensorBoard shows the scores of all labels as one group."""
+    match = _label_score(name)
+    return "/".join(match.groups()) if match else name
 
 
 def _format_number(name: str, value: Any) -> str:

@@ -3,7 +3,8 @@
     start        a run began: its flags, versions, seed and devices, and `first_step`, the number of
                  updates of earlier runs
     train        a progress line: the metrics at a `step`
-    evaluation   an evaluation during training: the metrics at a `step`
+    evaluation   an evaluation: the metrics at a `step`. That of --do_eval, or of a scored
+                 prediction, has a `set`, such as eval or eval_mm; one during training has none
     checkpoint   the `path` of a checkpoint that was saved at a `step`
     end          the summary of a training
 
@@ -11,6 +12,8 @@ Lines are only ever added. When a training starts at an earlier step than an ear
 reached, the lines of the steps after it belong to weights that are lost, and `read` leaves them
 out.
 """
+
+from __future__ import annotations
 
 import contextlib
 import dataclasses
@@ -21,11 +24,9 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from official_bert.io import files, reading, writing
@@ -33,6 +34,9 @@ from official_bert.io.errors import InputError
 from official_bert.options.fields import flag_names, format_value
 from official_bert.options.former_flags import upgrade_flags
 from official_bert.version import __version__
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 FILE = "run.jsonl"
 _WEIGHTS_FLAG = "init_checkpoint"
@@ -55,6 +59,8 @@ def write_start(
         strategy: the devices.
         metadata: further values, such as `Trainer.run_metadata`.
     """
+    import tensorflow as tf
+
     line = {
         "script": options.script,
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -71,6 +77,9 @@ def write_start(
 
 def package_versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that affect the numbers."""
+    import keras
+    import tensorflow as tf
+
     return {
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
@@ -144,6 +153,15 @@ def read(output_dir: str, kind: str) -> list[dict]:
         if line["type"] == kind and ("step" in line or kind in (START, END)):
             lines.append(line)
     return lines
+
+
+def periodic_evaluations(output_dir: str) -> list[dict]:
+    """Returns the lines of the evaluations during training, in their order.
+
+    Args:
+        output_dir: the folder of the run's log.
+    """
+    return [line for line in read(output_dir, EVALUATION) if "set" not in line]
 
 
 def trainings(output_dir: str) -> list[dict]:

@@ -113,7 +113,12 @@ def load_weights(
         checkpoints.read_newest_valid(checkpoints.restore)
         loaded = weights
     elif source := checkpoints.latest or options.init_checkpoint:
-        report = load_checkpoint(model, source, redrawn if options.do_train else ())
+        report = load_checkpoint(
+            model,
+            source,
+            left_out=redrawn if options.do_train else (),
+            is_trained_next=options.do_train,
+        )
         if not is_complete:
             report.check_complete(unused)
         loaded = report.matched

@@ -11,9 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
+from official_bert.modeling.dropout_masks import part_seed
 from official_bert.optimization import (
     AdamWeightDecayOptimizer,
     clip_by_global_norm,
+    clip_scale,
     dense_gradients,
 )
 from official_bert.options.shared import FLOAT32
@@ -177,7 +179,9 @@ class TrainingStep:
         """
         context = tf.distribute.get_replica_context()
         replica = context.replica_id_in_sync_group
-        seed = step_seed(self._run_seed, self.optimizer.global_step, replica)
+        seed = step_seed(self._run_seed, self.optimizer.global_step)
+        num_examples = tf.shape(features["input_ids"])[0]
+        seed = part_seed(seed, replica * num_examples, num_examples)
         totals = all_reduced(self.objective.totals(features))
         if self._whole_batch:
             seeds = self._micro_batch_seeds(seed)
@@ -198,6 +202,7 @@ class TrainingStep:
             gradients = _map_present(lambda gradient: gradient / scale, gradients)
 
         # Sum them over the replicas, and clip.
+        gradient_scale = None
         if self._clips_per_replica:
             *gradients, norm = _clipped_share(gradients)
             gradients = self._reduced(gradients)
@@ -205,18 +210,18 @@ class TrainingStep:
         else:
             gradients = self._reduced(gradients)
             norm = tf.linalg.global_norm(gradients)
-            gradients = clip_by_global_norm(gradients, norm=norm)
+            gradient_scale = clip_scale(norm)
 
         # Update the variables.
         pairs = zip(gradients, self.variables, strict=True)
         share = 1.0 / context.num_replicas_in_sync
         if self._loss_scale is None:
-            self.optimizer.apply_gradients(pairs)
+            self.optimizer.apply_gradients(pairs, gradient_scale=gradient_scale)
             return sums | {GRADIENT_NORM: norm * share, TOKENS: _num_tokens(features)}
         # The norm is that of the reduced gradients, so an overflow on one replica is one on all of
         # them.
         is_applied = tf.math.is_finite(norm)
-        self.optimizer.apply_gradients(pairs, is_applied)
+        self.optimizer.apply_gradients(pairs, is_applied, gradient_scale)
         self._loss_scale.adjust(is_applied)
         sums |= {GRADIENT_NORM: norm * share, UPDATES: share}
         sums = {name: tf.where(is_applied, value, 0.0) for name, value in sums.items()}
@@ -260,10 +265,21 @@ class TrainingStep:
             micro_batches[name] = tf.reshape(value, shape)
         return micro_batches
 
+    def _micro_batch_seed(self, seed: tf.Tensor, index: tf.Tensor | int) -> tf.Tensor:
+        """Returns the dropout seed of a micro-batch, int32[4].
+
+        Args:
+            seed: the seed of this replica's part of the batch, int32[4].
+            index: the number of the micro-batch, from 0.
+        """
+        num_examples = seed[3] // self._num_micro_batches
+        first_example = seed[2] + index * num_examples
+        return part_seed(seed[:2], first_example, num_examples)
+
     def _micro_batch_seeds(self, seed: tf.Tensor) -> tf.Tensor:
-        """Returns the dropout seeds of the micro-batches, int32[count, 2]."""
+        """Returns the dropout seeds of the micro-batches, int32[count, 4]."""
         indices = range(self._num_micro_batches)
-        return tf.stack([micro_batch_seed(seed, index) for index in indices])
+        return tf.stack([self._micro_batch_seed(seed, index) for index in indices])
 
     def _accumulated_gradients(
         self,
@@ -279,7 +295,7 @@ class TrainingStep:
 
         def add(index: tf.Tensor, gradients: list, sums: dict):
             micro_batch = {name: value[index] for name, value in micro_batches.items()}
-            micro_seed = micro_batch_seed(seed, index)
+            micro_seed = self._micro_batch_seed(seed, index)
             more, more_sums = self._whole_gradients(
                 micro_batch,
                 totals,
@@ -376,41 +392,13 @@ def all_reduced(values: Any) -> Any:
     return tf.nest.pack_sequence_as(values, flat_reduced)
 
 
-def step_seed(
-    run_seed: int,
-    step: tf.Tensor,
-    replica: tf.Tensor | int,
-) -> tf.Tensor:
-    """Returns the dropout seed of one step on one replica, int32[2].
+def step_seed(run_seed: int, step: tf.Tensor) -> tf.Tensor:
+    """Returns the dropout seed of one step, int32[2].
 
     It depends only on the arguments, so a resumed run draws the same masks as an uninterrupted one.
 
     Args:
         run_seed: the seed of the run.
         step: the number of updates before this one.
-        replica: the number of the replica, from 0.
     """
-    parts = [tf.cast(part, tf.int32) for part in (run_seed, step)]
-    return _fold_in(tf.stack(parts), replica)
-
-
-def micro_batch_seed(seed: tf.Tensor, index: tf.Tensor | int) -> tf.Tensor:
-    """Returns the dropout seed of one micro-batch, int32[2].
-
-    The first micro-batch has the seed of the whole batch.
-
-    Args:
-        seed: the seed of the batch, int32[2].
-        index: the number of the micro-batch, from 0.
-    """
-    folded = _fold_in(seed, index)
-    return tf.where(index > 0, folded, seed)
-
-
-def _fold_in(seed: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
-    """Returns another seed for each number."""
-    return tf.random.experimental.stateless_fold_in(
-        seed,
-        tf.cast(number, tf.int32),
-        alg="philox",
-    )
+    return tf.stack([tf.cast(part, tf.int32) for part in (run_seed, step)])

@@ -21,13 +21,14 @@ from official_bert.checkpoints.folder import check_not_lost
 from official_bert.checkpoints.manager import InferenceCheckpoints, LoneWorker
 from official_bert.config import BertConfig
 from official_bert.io import processes
-from official_bert.io.errors import Diverged, Terminated
+from official_bert.io.errors import Diverged
+from official_bert.io.progress import NUM_LINES
 from official_bert.optimization import make_optimizer
 from official_bert.optimization.adam import has_xla
 from official_bert.options.shared import FLOAT16
 from official_bert.options.training import PER_REPLICA, TrainingOptions
 from official_bert.training import distribution, precision, run_log, starting_point
-from official_bert.training.calls import Calls, Ramp, Stops
+from official_bert.training.calls import MAX_LOG_STEPS, Calls, Ramp, Stops
 from official_bert.training.loop import Batches, Sums, compiled_steps
 from official_bert.training.plan import TrainPlan
 from official_bert.training.reporting import TrainingReport
@@ -234,11 +235,13 @@ class Trainer:
 
         On a TPU, as in the original, it is a multiple of the device loop.
         """
-        options = self.options
+        every_steps = self.options.log_every_steps
+        if every_steps is None:
+            every_steps = min(MAX_LOG_STEPS, max(1, self.num_train_steps // NUM_LINES))
         if not distribution.is_tpu(self.strategy):
-            return options.log_every_steps
-        loop_steps = options.iterations_per_loop
-        return -(-options.log_every_steps // loop_steps) * loop_steps
+            return every_steps
+        loop_steps = self.options.iterations_per_loop
+        return -(-every_steps // loop_steps) * loop_steps
 
     def fit(
         self,
@@ -260,7 +263,9 @@ class Trainer:
 
         Raises:
             Diverged: the loss is not finite. Nothing is saved after it.
-            Terminated: SIGTERM or SIGHUP arrived, here or in another process. The step is saved.
+            KeyboardInterrupt: Ctrl-C was pressed. The step is saved.
+            Terminated: SIGTERM or SIGHUP arrived, or any of these signals in another process. The
+                step is saved.
         """
         # Restore the position in the data.
         step = self._restore(batches)
@@ -283,12 +288,13 @@ class Trainer:
                     # Report and save.
                     if call.is_interrupted or calls.stops.logs_at(step):
                         report.write()
+                    report.show_progress()
                     if call.is_interrupted or (call.is_progress and calls.stops.saves_at(step)):
                         self._save(step, batches)
                     if call.is_interrupted:
                         self.finish_saving()
                         self.workers.wait()  # for the process that saves
-                        raise Terminated(arrived_signal() or signal.SIGTERM)
+                        processes.end_by(arrived_signal() or signal.SIGTERM)
 
                 # Evaluate, and whatever else is due.
                 is_over = call.is_progress and self._call_hooks(hooks, step, calls)
@@ -396,6 +402,8 @@ class Trainer:
             return False
         with self.optimizer.using_averages():
             answers = [hook(step, calls.report.metrics) for hook in due_hooks]
+        for hook in due_hooks:
+            calls.report.evaluation |= getattr(hook, "latest", {})
         return any(answers)
 
     def step_function(

@@ -103,7 +103,7 @@ class WholeBatch:
 
         Args:
             micro_batches: the features of this replica's micro-batches, [count, b, ...].
-            seeds: the dropout seeds of the micro-batches, int32[count, 2].
+            seeds: the dropout seeds of the micro-batches, int32[count, 4].
             features: the features of this replica's examples, [count * b, ...].
             totals: the value of the method `totals`, summed over the replicas.
 

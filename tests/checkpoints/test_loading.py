@@ -20,7 +20,7 @@ from official_bert.checkpoints import (
 )
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
-from official_bert.modeling import BertModel, BertPretrainer
+from official_bert.modeling import BertClassifier, BertModel, BertPretrainer
 from tests.checkpoints.sample import (
     CONFIG,
     encoder_shapes,
@@ -126,6 +126,34 @@ def test_partial_matches_are_reported_by_name(tmp_path, logged):
     report = load_checkpoint(BertModel(smaller), prefix)
     with refusal(r"has bert/encoder/layer_1/.*, which the model of the config lacks"):
         report.check_complete()
+
+
+def test_a_training_begins_with_a_new_head_without_a_warning(tmp_path, logged):
+    prefix = str(tmp_path / "bert_model.ckpt")
+    tf1.write(prefix, random_weights(pretraining_shapes(CONFIG)))
+    report = load_checkpoint(BertClassifier(CONFIG, 3), prefix, is_trained_next=True)
+    assert report.missing == ["output_weights", "output_bias"]
+    assert sorted(report.unexpected) == HEADS
+    assert logged(python_logging.WARNING) == []
+    new_head, unused = logged(python_logging.INFO)[-2:]
+    assert new_head == "New head (output_weights, output_bias): random weights until trained"
+    assert unused.startswith(f"Heads of {prefix} that are not used: cls/predictions/output_bias, ")
+
+    # A pre-training lacks its heads, which is worth a warning.
+    encoder_weights = random_weights(encoder_shapes(CONFIG))
+    tf1.write(prefix, encoder_weights)
+    load_checkpoint(BertPretrainer(CONFIG), prefix, is_trained_next=True)
+    (warning,) = logged(python_logging.WARNING)
+    assert all(name in warning for name in HEADS)
+
+    # So is a pooler that is lacking beside the head.
+    without_pooler = {
+        name: value for name, value in encoder_weights.items() if "pooler" not in name
+    }
+    tf1.write(prefix, without_pooler)
+    load_checkpoint(BertClassifier(CONFIG, 3), prefix, is_trained_next=True)
+    _, warning = logged(python_logging.WARNING)
+    assert warning.endswith("initialised: bert/pooler/dense/kernel, bert/pooler/dense/bias")
 
 
 def test_the_originals_log_of_trainable_variables(tmp_path, logged):

@@ -335,6 +335,20 @@ def test_the_newest_are_kept_and_the_folder_can_be_moved(tmp_path):
     ]
 
 
+def test_the_checkpoint_of_step_0_goes_after_the_next(tmp_path):
+    saved_variables = variables()
+    manager = manager_in(tmp_path, saved_variables, keep_max=3)
+    manager.save(0)
+    assert models_in(tmp_path) == ["model.ckpt-0.index"]
+    for step in (10, 20):
+        saved_variables["global_step"].assign(step)
+        manager.save(step)
+    assert models_in(tmp_path) == ["model.ckpt-10.index", "model.ckpt-20.index"]
+    assert checkpoint_folder.list_checkpoints(str(tmp_path)) == [
+        f"{tmp_path}/model.ckpt-{step}" for step in (10, 20)
+    ]
+
+
 def test_zero_keeps_all_and_foreign_files_stay(tmp_path):
     saved_variables = variables()
     (tmp_path / "eval_results.txt").write_text("loss = 1\n")

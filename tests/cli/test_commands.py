@@ -2,6 +2,7 @@
 installation.
 """
 
+import re
 import subprocess
 
 import pytest
@@ -9,6 +10,10 @@ import pytest
 import official_bert as package
 from official_bert import catalog
 from official_bert.cli import commands
+from official_bert.cli.completion import completion_script
+from official_bert.cli.flags import is_required
+from official_bert.extension import STAGES
+from official_bert.options.fields import flag_fields
 from tests.scripts import run_interpreter
 
 
@@ -27,11 +32,77 @@ def official_bert(*words: str, status: int = 0) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(
     "words", [pytest.param([], id="no words"), pytest.param(["--help"], id="--help")]
 )
-def test_without_a_command_it_lists_all_commands(words):
-    lines = official_bert(*words).stdout.splitlines()
-    assert lines[0] == "usage: official-bert COMMAND [--flag=value ...]"
-    rows = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
-    assert rows == [[name, command.summary] for name, command in catalog.commands().items()]
+def test_without_a_command_it_lists_all_commands_in_the_order_of_a_project(words):
+    text = official_bert(*words).stdout
+    assert text.startswith("usage: official-bert COMMAND [--flag=value ...]\n")
+    stages = re.findall(r"^(\S.*):$", text, re.MULTILINE)
+    assert stages == list(STAGES)
+    parts = re.split(r"^  (\w+)$", text, flags=re.MULTILINE)
+    names = parts[1::2]
+    assert sorted(names) == sorted(catalog.commands())
+    places = [STAGES.index(catalog.commands()[name].stage) for name in names]
+    assert places == sorted(places)
+    for name, part in zip(names, parts[2::2], strict=True):
+        joined = " ".join(part.replace("\\\n", " ").split())
+        command = catalog.commands()[name]
+        assert joined.startswith(f"{command.summary} official-bert {name} {command.example}")
+
+
+@pytest.mark.parametrize("name", list(catalog.commands()))
+def test_the_example_of_a_command_has_its_flags(name):
+    """It has all flags that are needed, and no others than the command has."""
+    example = catalog.commands()[name].example
+    words, _, launched = example.partition(" -- ")
+    typed = {word.partition("=")[0].removeprefix("--") for word in words.split() if "--" in word}
+    fields = {field.name: field for field in flag_fields(catalog.options_class(name))}
+    assert typed <= fields.keys()
+    assert {name for name, field in fields.items() if is_required(field)} <= typed
+    assert bool(launched) == (name == "launch")
+
+
+def complete(shell_script: str, *words: str) -> list[str]:
+    """The words that bash offers for the last of some words."""
+    typed = " ".join(f"'{word}'" for word in ("official-bert", *words))
+    program = (
+        f"{shell_script}\nCOMP_WORDS=({typed}); COMP_CWORD={len(words)}; _official_bert\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    return ended.stdout.split()
+
+
+def test_bash_completes_commands_and_flags():
+    shell_script = official_bert("--completion=bash").stdout.removesuffix("[]\n")
+    assert complete(shell_script, "run_") == [
+        name for name in catalog.commands() if name.startswith("run_")
+    ]
+    assert complete(shell_script, "run-ner", "--do_t") == ["--do_train"]
+    assert complete(shell_script, "run_ner", "--num_train_e") == ["--num_train_epochs="]
+    assert complete(shell_script, "run_ner", "--nodo_p") == ["--nodo_predict"]
+    assert complete(shell_script, "build_vocab", "--do_t") == []
+
+
+@pytest.mark.parametrize(
+    ("shell", "line"),
+    [
+        ("zsh", "complete -o default -F _official_bert official-bert"),
+        (
+            "fish",
+            "complete -c official-bert -n '__fish_seen_subcommand_from run_ner' -l do_train",
+        ),
+        (
+            "fish",
+            "complete -c official-bert -n '__fish_seen_subcommand_from run_ner' -l data_dir -r -F",
+        ),
+    ],
+)
+def test_other_shells_complete_too(shell, line):
+    assert line in completion_script(shell).splitlines()
+
+
+def test_an_unknown_shell_is_refused():
+    stderr = official_bert("--completion=tcsh", status=1).stderr
+    assert stderr == "official-bert: --completion=tcsh: must be one of bash, zsh, fish\n"
 
 
 def test_the_version_is_that_of_the_package():

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from official_bert.cli import flags; from official_bert.io import writing
 from official_bert.data.model_inputs import log_example
 from official_bert.io.errors import InputError
 from official_bert.options.fields import POSITIVE, option
-from official_bert.io.progress import updated_line
+from official_bert.io.progress import Status, updated_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,9 +72,12 @@ def main(options):
             os.kill(os.getpid(), getattr(signal, options.tpu_name))
             time.sleep(60)
     if options.seed == 5:
-        updated_line.show("half of it is done")
+        updated_line.show(Status("half of it is done", None, 0.0, time.monotonic()))
+        updated_line.draw()
         logging.warning("a line")
-        updated_line.show("nearly all of it is done")
+        log_example(["token"], True, lambda: [])
+        updated_line.show(Status("nearly all of it is done", None, 0.0, time.monotonic()))
+        updated_line.draw()
         raise InputError("the end")
     if options.seed == 6:
         log_example(["token"], True, lambda: ["label: yes"])
@@ -188,13 +192,19 @@ def test_a_flagfile_is_replaced_by_its_lines(script, tmp_path):
 
 
 def test_unknown_flags_are_ignored_with_a_warning(script):
-    finished = run(
-        script, "--input_file=a", "--dotrain=true", "--use_gpu", "--noverbos", "--batch_size=4"
-    )
+    """One that resembles no flag, and one of another command, which resembles a flag."""
+    assert "max_steps" not in flags._all_flags()
+    finished = run(script, "--input_file=a", "--use_gpu", "--output_dir=o", "--batch_size=4")
     assert json.loads(finished.stdout)["batch_size"] == 4  # the flags after them are read
-    assert "unknown flag, ignored: --dotrain=true; did you mean --do_train?\n" in finished.stderr
-    assert "unknown flag, ignored: --noverbos; did you mean --noverbose?\n" in finished.stderr
-    assert "unknown flag, ignored: --use_gpu\n" in finished.stderr  # no flag is similar
+    assert "unknown flag, ignored: --use_gpu\n" in finished.stderr
+    assert "unknown flag, ignored: --output_dir=o\n" in finished.stderr
+
+
+def test_a_misspelt_flag_is_ignored_only_on_request(script):
+    words = ("--input_file=a", "--nostrict_flags", "--dotrain=true", "--noverbos")
+    stderr = run(script, *words).stderr
+    assert "unknown flag, ignored: --dotrain=true; did you mean --do_train?\n" in stderr
+    assert "unknown flag, ignored: --noverbos; did you mean --noverbose?\n" in stderr
 
 
 @pytest.mark.parametrize(
@@ -251,6 +261,12 @@ def test_unknown_flags_are_ignored_with_a_warning(script):
             ["--flagfile={0}/absent"],
             "Unable to open flagfile: [Errno 2] No such file or directory",
             id="absent flagfile",
+        ),
+        pytest.param(
+            ["--input_file=a", "--use_gpu", "--dotrain=true", "--noverbos"],
+            "py: unknown flag: --dotrain=true; did you mean --do_train?, --noverbos; did you mean "
+            "--noverbose? --nostrict_flags ignores unknown flags\n",
+            id="misspelt flags",
         ),
         pytest.param(
             ["--input_file=a", "--strict_flags", "--dotrain", "--use_gpu=1"],
@@ -323,7 +339,7 @@ def test_verbosity_chooses_the_log_lines(script, flag, expected_lines):
     assert [line.split("] ")[1] for line in log_lines] == expected_lines
 
 
-def test_lines_and_sentences_replace_the_progress_line_of_a_terminal(script):
+def test_a_terminal_shows_lines_and_sentences_without_prefix_in_place_of_the_bar(script):
     test_end, script_end = pty.openpty()
     command = [sys.executable, script, "--input_file=a", "--seed=5"]
     with subprocess.Popen(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stderr=script_end):
@@ -333,10 +349,20 @@ def test_lines_and_sentences_replace_the_progress_line_of_a_terminal(script):
             while chunk := os.read(test_end, 1000):
                 output += chunk
     os.close(test_end)
-    first, second, _ = output.decode().split("\r\n")
-    assert first.startswith(f"\rhalf of it is done\r{' ' * 18}\rW")
-    assert first.endswith("] a line")
-    assert second == f"\rnearly all of it is done\r{' ' * 24}\r{script}: the end"
+    erased = "\r\x1b[2K"
+    assert output.decode().split("\r\n") == [
+        f"{erased}half of it is done, 00:00:00 left{erased}WARNING: a line",
+        "First example: token",
+        f"{erased}nearly all of it is done, 00:00:00 left{erased}{script}: the end",
+        "",
+    ]
+
+
+def test_a_pipe_gets_the_format_that_programs_read(script):
+    first, second = run(script, "--input_file=a", "--seed=6").stderr.splitlines()
+    place = r"\d{4} [\d:.]+ +\d+ \w+\.py:\d+\]"
+    assert re.fullmatch(f"I{place} First example: token", first)
+    assert re.fullmatch(f"W{place} odd", second)
 
 
 def test_help_lists_the_basic_flags_and_helpfull_all_under_headings(script):
@@ -362,6 +388,24 @@ def test_help_lists_the_basic_flags_and_helpfull_all_under_headings(script):
         "\n\nEvery script:\n",
     ):
         assert line in text
+
+
+def test_help_lists_the_flags_in_the_order_of_a_run():
+    names = [field.name for field in flags.basic_fields(ClassificationOptions)]
+    expected = """
+    task_name model data_dir train_file dev_file test_file text_a_column text_b_column
+    label_column output_dir do_train do_eval do_predict max_seq_length train_batch_size
+    learning_rate num_train_epochs random_seed
+    """
+    assert [name for name in names if name in expected.split()] == expected.split()
+
+
+def test_an_example_has_lines_that_a_shell_joins():
+    example = flags.format_example("official-bert run", "--first=" + "a" * 60 + " --second --third")
+    assert example == (
+        "  official-bert run \\\n      --first=" + "a" * 60 + " \\\n      --second --third"
+    )
+    assert flags.format_example("run_ner.py", "--do_eval") == "  python run_ner.py --do_eval"
 
 
 @pytest.mark.parametrize(
@@ -410,3 +454,45 @@ def test_a_boolean_flag_is_true_or_false():
 def test_help_shows_a_flag_under_its_heading(options_class, name, heading):
     (field,) = (field for field in dataclasses.fields(options_class) if field.name == name)
     assert flags.find_heading(options_class, field) == heading
+
+
+WORDS = """
+import dataclasses
+from official_bert.cli import flags
+from official_bert.options.fields import option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    folders: tuple[str, ...] = option((), is_first_word=True, help="The folders.")
+    rate: float = option(5e-5, help="The rate.")
+
+
+def run(options):
+    print(options.folders, options.rate)
+
+
+if __name__ == "__main__":
+    flags.run(lambda: run, Options)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (["a", "b c", "--rate=2"], "('a', 'b c') 2.0\n"),
+        (["--rate=2"], "() 2.0\n"),
+        (["--help"], "usage: script.py FOLDERS ... --flag=value ...\n"),
+    ],
+)
+def test_several_words_come_before_the_flags(words, printed, tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(WORDS)
+    finished = subprocess.run(
+        [sys.executable, str(path), *words],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed in finished.stdout.replace(str(path), "script.py")

@@ -46,6 +46,30 @@ def test_has_exactly_the_lines_asked_for_special_tokens_first_and_knows_every_wo
     assert "".join(pieces).replace("##", "") == "".join(words)
 
 
+def test_digits_and_punctuation_that_the_text_lacks_are_no_unknown_words(learnt):
+    folder, _ = learnt
+    tokenizer = FullTokenizer(str(folder / "vocab"))
+    invoice = "Invoice 3804/7 (paid) costs 59$ & more: q@x.z {~`|^<=>_%#*+;[]}"
+    assert "[UNK]" not in tokenizer.tokenize(invoice)
+    lines = (folder / "vocab").read_text(encoding="utf-8").splitlines()
+    assert {"A", "##A", "##$"}.isdisjoint(lines)
+
+
+def test_a_character_that_is_left_out_is_named(tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    text = toy.write_text(tmp_path, "one day the cat sat \n" * 200 + "Ωmega 7\n")
+    output = str(tmp_path / "vocab.txt")
+    options = VocabularyOptions(
+        input_file=[text], output_file=output, vocab_size=200, character_coverage=0.99
+    )
+    build_vocab.run(options)
+    assert "Characters of the text that become [UNK]: ω; a higher --char" in caplog.text
+    pieces = load_vocab(output)
+    assert "7" in pieces
+    assert "ω" not in pieces
+    assert build_vocab._list_characters("b" + "a" * 60) == " ".join("a" * 50) + " and 11 others"
+
+
 def test_the_same_text_gives_the_same_bytes(learnt):
     folder, _ = learnt
     # The files in another order, as a list, and another order of hashes.

@@ -70,11 +70,13 @@ def test_every_line_has_its_answer_in_its_place(tmp_path, tags_dir, monkeypatch)
         tags_dir,
         data.encode(),
         batch_size=8,
+        pre_tokenized=True,
     )
     *first_answers, last_answer = answers
     assert [words(answer) for answer in first_answers] == [text.split() for text in texts]
     assert words(last_answer) == ["naïve\u2028cat"]
-    assert answers == list(Predictor(tags_dir).answers([*texts, "naïve\u2028cat"]))
+    predictor = Predictor(tags_dir, pre_tokenized=True)
+    assert answers == list(predictor.answers([*texts, "naïve\u2028cat"]))
     assert "naïve".encode() in (tmp_path / "out").read_bytes()
 
 
@@ -265,7 +267,7 @@ def test_json_lines_that_are_read_as_texts_are_warned_of(tmp_path, base_dir, cap
         pytest.param(
             "in.csv",
             '"a dog",x',
-            "each line is read as a text, with its quotes; write texts or JSON lines",
+            "each line is read as a text, with its quotes; leave --input_format out to read a table",
             id="CSV",
         ),
         pytest.param("in", "a text", None, id="text"),
@@ -361,8 +363,8 @@ def test_a_line_is_answered_before_the_next_one_is_there(tags_dir):
 
 
 def test_a_reader_that_leaves_ends_the_job_quietly(tags_dir, tmp_path):
-    (tmp_path / "in.tsv").write_text("the cat\n" * 20000)
-    process = start(tags_dir, f"--input_file={tmp_path / 'in.tsv'}")
+    (tmp_path / "in.txt").write_text("the cat\n" * 20000)
+    process = start(tags_dir, f"--input_file={tmp_path / 'in.txt'}")
     assert words(json.loads(process.stdout.readline())) == ["the", "cat"]
     process.stdout.close()
     (devices,) = process.stderr.read().splitlines()

@@ -38,6 +38,7 @@ from tests.golden_model import losses_of
 from tests.scripts import end_of, flag_list, run_here, run_recorded, run_script
 from tests.shared import ROOT
 
+TRAINING_RECORDS = "The evaluation reads the records of the training"
 DIVERGING = {"learning_rate": 1e9, "num_warmup_steps": 0}
 
 
@@ -109,6 +110,7 @@ def test_the_originals_readme_commands(base, tmp_path):
             learning_rate=2e-5,
         ),
     )
+    assert TRAINING_RECORDS in finished.stderr
     results = figures(output)
     assert results["global_step"] == 20
     assert sorted(results) == [
@@ -122,7 +124,7 @@ def test_the_originals_readme_commands(base, tmp_path):
     names = {path.name for path in output.iterdir()}
     event_files = {name for name in names if name.startswith("events.")}
     checkpoint_files = set()
-    for prefix in ("model.ckpt-0", "model.ckpt-20", "input.ckpt-0-0", "input.ckpt-20-0"):
+    for prefix in ("model.ckpt-20", "input.ckpt-20-0"):
         checkpoint_files |= {f"{prefix}.index", f"{prefix}.data-00000-of-00001"}
     assert names - event_files == {
         "bert_config.json",
@@ -142,7 +144,7 @@ def test_the_originals_readme_commands(base, tmp_path):
     (logged,) = re.findall(r"  masked_lm_perplexity   = (\S+)\n", finished.stderr)
     assert float(logged) == perplexity
     rows = run_log.read(str(output), run_log.TRAIN)
-    assert [row["step"] for row in rows] == [10, 20]
+    assert [row["step"] for row in rows] == list(range(1, 21))
     for tag in (
         "loss",
         "masked_lm_accuracy",
@@ -187,7 +189,7 @@ def test_evaluation_without_training_takes_the_initial_checkpoint_and_files_of_i
     base, tmp_path
 ):
     held_out = write_records(tmp_path / "held_out.tfrecord", count=32, seed=9)
-    run(
+    log = run(
         base,
         tmp_path / "out",
         do_train=False,
@@ -195,6 +197,7 @@ def test_evaluation_without_training_takes_the_initial_checkpoint_and_files_of_i
         eval_input_file=held_out,
         max_eval_steps=3,
     )
+    assert TRAINING_RECORDS not in log
     model = pretrained_model(base)
     batches = [losses_of(model, batch) for batch in first_batches(held_out, 3, 8)]
     results = figures(tmp_path / "out")
@@ -210,7 +213,11 @@ def test_every_record_is_evaluated_once(base, tmp_path):
     """64 records in batches of 24, the last of which has 16, as one batch computes them without
     this code.
     """
-    run(base, tmp_path, do_train=False, do_eval=True, max_eval_steps=0, eval_batch_size=24)
+    # An earlier training had the same records.
+    flags = {"input_file": [str(base / "records.tfrecord")]}
+    run_log.write(str(tmp_path), run_log.START, {"num_updates": 3, "flags": flags})
+    log = run(base, tmp_path, do_train=False, do_eval=True, max_eval_steps=0, eval_batch_size=24)
+    assert TRAINING_RECORDS in log
     results = figures(tmp_path)
     model = pretrained_model(base)
     (batch,) = first_batches(base / "records.tfrecord", 1, 64)
@@ -230,6 +237,15 @@ def test_every_record_is_evaluated_once(base, tmp_path):
     predicted_labels = np.argmax(outputs.next_sentence_logits, -1)
     is_right = predicted_labels == batch["next_sentence_labels"].reshape(-1)
     np.testing.assert_allclose(results["next_sentence_accuracy"], is_right.mean(), rtol=1e-6)
+
+    tokens = np.bincount(batch["masked_lm_ids"].reshape(-1)[weights > 0])
+    labels = np.bincount(batch["next_sentence_labels"].reshape(-1))
+    constant = (
+        f"Accuracy of constant predictions: always the most frequent token "
+        f"{tokens.max() / tokens.sum():.1%}, always the more frequent next-sentence label "
+        f"{labels.max() / labels.sum():.1%}"
+    )
+    assert constant in log
 
 
 def test_random_weights_are_only_evaluated_on_purpose(base, tmp_path):
@@ -255,6 +271,7 @@ def test_the_same_seed_gives_the_same_run(base, tmp_path, monkeypatch):
         "init_checkpoint": None,
         "num_train_steps": 3,
         "log_every_steps": 3,
+        "keep_checkpoint_max": 0,  # also that of step 0
     }
     one = tmp_path / "one"
     other = tmp_path / "other"
@@ -309,7 +326,7 @@ def test_the_gradient_norm_is_that_of_the_whole_batch(base, made):
     ("config", "records", "flags"),
     [
         pytest.param(
-            "no_dropout.json",
+            "bert_config.json",
             "padded.tfrecord",
             {"num_accumulation_steps": 4},
             id="micro-batches",
@@ -321,7 +338,7 @@ def test_the_gradient_norm_is_that_of_the_whole_batch(base, made):
             id="recomputation",
         ),
         pytest.param(
-            "no_dropout.json",
+            "bert_config.json",
             "records.tfrecord",
             {
                 "recompute_layers": True,
@@ -332,7 +349,7 @@ def test_the_gradient_norm_is_that_of_the_whole_batch(base, made):
             marks=pytest.mark.long,
         ),
         pytest.param(
-            "no_dropout.json",
+            "bert_config.json",
             "padded.tfrecord",
             {"recompute_layers": True, "num_accumulation_steps": 2},
             id="recomputation, micro-batches",

@@ -123,6 +123,7 @@ def trained(base, tmp_path_factory):
             random_seed=1,
             output_dir=folder / "trained",
             null_score_diff_threshold="auto",
+            keep_checkpoint_max=0,  # also that of step 0
         ),
     )
     assert "Num orig examples = 256" in finished.stderr

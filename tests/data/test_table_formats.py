@@ -84,7 +84,7 @@ def write(path, data: bytes | str):
 
 def examples(named: str | None, folder=None, **settings):
     """Texts and labels of a training set."""
-    settings = ClassificationSettings.from_values({"has_header": True, **settings})
+    settings = ClassificationSettings.from_values({"do_train": False, **settings})
     processor = TextProcessor.from_settings(settings)
     processor.named = {"train": named}
     train_examples = processor.get_train_examples(folder and str(folder))

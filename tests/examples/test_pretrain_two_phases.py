@@ -34,6 +34,7 @@ def flags_of(folder: pathlib.Path) -> list[str]:
         learning_rate=1e-3,
         random_seed=5,
         log_every_steps=10,
+        keep_checkpoint_max=0,  # also that of step 0
     )
 
 

@@ -12,7 +12,11 @@ import numpy as np
 import pytest
 
 from official_bert import ClassificationData, Classifier, InputError, Predictor
+from official_bert.fine_tuning import classifier
 from official_bert.fine_tuning import earlier_training as earlier
+from official_bert.fine_tuning.classifier import few_texts_flags
+from official_bert.fine_tuning.finetuner import Score
+from official_bert.io import progress
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.training import run_log
 from official_bert.training.trainer import Trainer
@@ -21,7 +25,13 @@ from tests.scripts import end_of, flag_list, run_here
 from tests.shared import ROOT, in_test_long
 from tests.training.counted_steps import count_steps
 
-FLAGS = {"max_seq_length": 24, "train_batch_size": 16, "learning_rate": 3e-3, "random_seed": 1}
+FLAGS = {
+    "max_seq_length": 24,
+    "train_batch_size": 16,
+    "learning_rate": 3e-3,
+    "random_seed": 1,
+    "optimizer_type": "adamw",
+}
 FILLERS = ["the", "sat,", "on", '"mat"', "was\n", "a", "day\r\nin", "park;", "at", "noon."]
 WORDS_BY_TEAM = {"cats, dogs": "cat", "trains": "train"}
 
@@ -86,6 +96,11 @@ def test_a_csv_of_tickets_becomes_a_classifier_as_by_the_script(base, tmp_path):
     )
 
     assert trained.metrics == figures(script_folder)
+    assert repr(trained).startswith(
+        f"Classifier(folder={str(memory_folder)!r}, task='text', labels='2: cats, dogs, trains', "
+        "texts='text_a', max_seq_length=24, eval_accuracy="
+    )
+    assert "<tr><th>task</th><td>text</td></tr>" in trained._repr_html_()
     accuracy = trained.metrics["eval_accuracy"]
     assert accuracy > 0.95
     answer = trained.classify("the train was on the mat")
@@ -93,7 +108,10 @@ def test_a_csv_of_tickets_becomes_a_classifier_as_by_the_script(base, tmp_path):
     predictor = Predictor(script_folder)
     assert trained(dev_texts) == predictor(dev_texts)
     record = read_record(memory_folder)
-    assert record == read_record(script_folder)
+    script_record = read_record(script_folder)
+    # The columns of a set in memory are not those of the user.
+    assert script_record["settings"].pop("columns") == {"text_a": "message", "label": "team"}
+    assert record == script_record
     assert record["task_name"] == "text"
     labels = (memory_folder / "labels.txt").read_text()
     assert labels == "cats, dogs\ntrains\n"
@@ -194,6 +212,42 @@ def test_whole_numbers_with_a_point_may_be_classes(labels, num_warnings, caplog)
     assert all(message in text for text in caplog.messages)
 
 
+@pytest.mark.parametrize(
+    ("num_texts", "flags", "chosen"),
+    [
+        pytest.param(
+            32,
+            {},
+            {
+                "train_batch_size": 16,
+                "num_train_epochs": 100,
+                "optimizer_type": "adamw_bias_correction",
+            },
+            id="200 updates",
+        ),
+        pytest.param(
+            199,
+            {"train_batch_size": 8, "optimizer_type": "lamb"},
+            {"num_train_epochs": 20},
+            id="20 epochs",
+        ),
+        pytest.param(
+            199,
+            {"num_train_epochs": 3},
+            {"train_batch_size": 16, "optimizer_type": "adamw_bias_correction"},
+            id="typed epochs",
+        ),
+        pytest.param(200, {}, {}, id="many texts"),
+    ],
+)
+def test_few_texts_are_trained_on_for_longer(num_texts, flags, chosen, caplog):
+    caplog.set_level("INFO", logger="absl")
+    assert few_texts_flags(num_texts, flags) == chosen
+    assert len(caplog.messages) == bool(chosen)
+    for name, value in chosen.items():
+        assert f"{name}={value!r}" in caplog.text
+
+
 @pytest.mark.needs_extra("pandas")
 def test_columns_of_a_frame():
     import pandas
@@ -216,6 +270,12 @@ def test_columns_of_a_frame():
     assert integers.label_type == "single"
     floats = ClassificationData.from_frame(frame, "b", "s")
     assert floats.label_type == "score"
+    one_hot = pandas.DataFrame({"t": ["x", "y"], "p": [1, 0], "q": [False, True]})
+    assert ClassificationData.from_frame(one_hot, "t", ["p", "q"]).labels == ["p", "q"]
+    multi_hot = pandas.DataFrame({"t": ["x", "y"], "p": [1, 0], "q": [1.0, 0.0]})
+    assert ClassificationData.from_frame(multi_hot, "t", ["p", "q"]).labels == [["p", "q"], []]
+    with pytest.raises(InputError, match=r"^label: row 1: the column s has 1.5; give columns of"):
+        ClassificationData.from_frame(frame.replace({0.5: 1}), "b", ["s", "s"])
     texts = ClassificationData.from_frame(frame, "b", "a")
     assert texts.label_type == "single"
     assert texts.labels == ["x", None]
@@ -242,7 +302,7 @@ NO_FLAG = "Classifier.train takes no such flag"
         pytest.param(
             ["a", 3],
             ["x", "y"],
-            "^train: row 2: --text_a_column=text_a is not a text; give it a text",
+            "^train: row 2: the text is not a text; give it a text",
             id="number as text",
         ),
         pytest.param(
@@ -254,7 +314,9 @@ NO_FLAG = "Classifier.train takes no such flag"
         pytest.param(
             ["a", "b"],
             [[1, 0, 1], [0, 1, 0]],
-            "^train: each example has 3 zeros or ones in place of labels; give",
+            "^train: each example has 3 zeros or ones in place of labels; give the names of its "
+            r"labels, as in a,b or a JSON list, in one column, or use "
+            r"ClassificationData.from_frame\(frame, label=\['a', 'b'\]\)$",
             id="vectors of zeros and ones",
         ),
         pytest.param(
@@ -299,9 +361,15 @@ def test_data_that_cannot_be_trained_on(base, tmp_path, texts, labels, message):
 @pytest.mark.parametrize(
     ("flag", "value", "message"),
     [
+        ("epochs", 3, f"^epochs: {NO_FLAG}; did you mean num_train_epochs"),
+        ("batch_size", 3, f"^batch_size: {NO_FLAG}; did you mean train_batch_size"),
         ("lerning_rate", 1, f"^lerning_rate: {NO_FLAG}; did you mean learning_"),
         ("data_dir", "d", f"^data_dir: {NO_FLAG}; run_classifier.py --helpfull"),
-        ("dev", ["a", "b"], r"^dev: must be a pair, \(texts, labels\), or ClassificationData"),
+        (
+            "dev",
+            ["a", "b"],
+            r"^dev: must be a pair, \(texts, labels\), ClassificationData, or a share of",
+        ),
         ("dev", ("a", "b"), "^dev: must be a pair"),
         ("learning_rate", "1e-4", "^learning_rate='1e-4': must be a number"),
         ("class_weights", "1,2", "^class_weights='1,2': must be a list of texts"),
@@ -323,14 +391,18 @@ def test_both_sets_must_have_pairs_or_none(base, tmp_path):
     assert not folder.exists()
 
 
-def test_the_three_lines_of_the_readme(base, tmp_path, monkeypatch, capsys):
+def test_the_example_of_the_readme_answers_rightly(base, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     (block,) = [block for block in blocks if "Classifier.train" in block]
-    exec(block, {"folder": base})
+    names = {"folder": base}
+    exec(block, names)
     *_, last_line = capsys.readouterr().out.splitlines()
-    assert re.match(r"\{'label': '(animal|vehicle)', 'score': 0\.\d+\}$", last_line)
+    (expected,) = re.findall(r'# \{"label": "(\w+)", "score": ...\}', block)
+    assert re.match(rf"\{{'label': '{expected}', 'score': 0\.\d+\}}$", last_line)
+    answers = names["classifier"].classify(names["texts"])
+    assert [answer["label"] for answer in answers] == names["labels"]
 
 
 # === The folder of an earlier training ===
@@ -449,3 +521,27 @@ def test_a_call_that_was_killed_while_it_replaced_a_training_is_finished_by_the_
             raise InputError("a refusal")
     assert (tmp_path / "run.jsonl").read_text() == expected
     assert not earlier.was_killed_while_replacing(str(tmp_path))
+
+
+@pytest.mark.parametrize("verbose", [None, 1, 0])
+def test_a_training_shows_its_progress_unless_it_is_to_be_mute(
+    tmp_path, monkeypatch, capsys, verbose
+):
+    def fine_tune(options, sets, metadata):
+        steps = progress.Progress("steps", 10)
+        steps(0)
+        monkeypatch.setattr(progress, "MAX_SECS_BETWEEN_LINES", 0.0)
+        monkeypatch.setattr(progress, "_SECS_BETWEEN_CHECKS", 0.0)
+        steps(4, "loss 0.5")
+        return Score("eval_accuracy", 0.75)
+
+    monkeypatch.setattr(classifier, "fine_tune", fine_tune)
+    monkeypatch.setattr(Classifier, "__init__", lambda self, folder: None)
+    flags = {} if verbose is None else {"verbose": verbose}
+    Classifier.train(tmp_path / "model", ["a", "b"], ["x", "y"], **flags)
+    lines = capsys.readouterr().err.splitlines()
+    if verbose == 0:
+        assert lines == []
+    else:
+        assert re.fullmatch(r"4 of 10 steps, [\d.]+ a second, loss 0.5, [\d:]+ left", lines[0])
+        assert lines[1:] == [f"{tmp_path}/model: eval_accuracy 0.75"]

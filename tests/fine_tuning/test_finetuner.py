@@ -4,13 +4,15 @@ stopping, frozen layers.
 
 import csv
 import dataclasses
+import math
 import pathlib
 import re
+import types
 
 import numpy as np
 import pytest
 
-from official_bert.fine_tuning.finetuner import Finetuner, has_learnt
+from official_bert.fine_tuning.finetuner import Finetuner, has_learnt, is_correlated
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ClassificationOptions
@@ -53,7 +55,7 @@ def run(options, folder, **changes):
 
 
 def read_evaluations(folder):
-    return run_log.read(str(folder), run_log.EVALUATION)
+    return run_log.periodic_evaluations(str(folder))
 
 
 def evaluation_steps(folder):
@@ -87,7 +89,7 @@ def test_an_evaluation_leaves_a_confusion_matrix_and_a_chart(evaluated):
     accuracy = counts.trace() / counts.sum()
     results = figures(evaluated)
     assert accuracy == pytest.approx(results["eval_accuracy"])
-    assert sorted(scalars(evaluated, "loss")) == [10, 24]
+    assert sorted(scalars(evaluated, "loss")) == list(range(1, 25))
     assert sorted(scalars(evaluated / "eval", "loss")) == [7, 14, 21, 24]
 
 
@@ -251,3 +253,31 @@ def test_a_gain_that_may_be_chance_is_no_learning(losses, num_examples, highest_
     constant_losses = np.array(losses)
     assert has_learnt(highest_that_learnt - 1e-6, num_examples, constant_losses)
     assert not has_learnt(highest_that_learnt + 1e-6, num_examples, constant_losses)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "num_examples", "expected"),
+    [
+        ("eval_spearman", 0.21, 101, True),  # two standard errors are 0.2
+        ("eval_spearman", 0.19, 101, False),
+        ("eval_pearson", 0.87, 10, True),
+        ("eval_spearman", 1.0, 2, False),
+        ("eval_spearman", math.nan, 101, False),
+        ("eval_accuracy", 0.9, 101, False),
+    ],
+)
+def test_scores_in_the_right_order_are_learning(metric, value, num_examples, expected):
+    assert is_correlated(metric, value, num_examples) == expected
+
+
+@pytest.mark.parametrize(("value", "has_learnt_order"), [(0.87, True), (0.1, False)])
+def test_a_regression_with_a_large_loss_may_have_learnt(tmp_path, value, has_learnt_order):
+    finetuner = types.SimpleNamespace(
+        options=types.SimpleNamespace(output_dir=str(tmp_path)),
+        trainer=types.SimpleNamespace(global_step=3),
+        task=types.SimpleNamespace(main_metric="eval_spearman"),
+        score=None,
+        _beats_constant_prediction=False,
+    )
+    Finetuner._write_results(finetuner, {"eval_spearman": value}, "", num_examples=50)
+    assert finetuner.score.has_learnt == has_learnt_order

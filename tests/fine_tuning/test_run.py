@@ -76,7 +76,7 @@ def test_each_example_is_tokenized_once_a_run(options, tmp_path, tokenized):
         for line in (tmp_path / f"{name}.tsv").read_text().splitlines()
     ]
     assert [tokenized[text] for text in texts if text != "text"] == [1] * 24
-    assert len(run_log.read(str(tmp_path / "out"), run_log.EVALUATION)) == 4
+    assert len(run_log.periodic_evaluations(str(tmp_path / "out"))) == 4
     for name in ("train", "eval", "predict"):
         assert len(list(read_examples(str(tmp_path / "out" / f"{name}.tf_record")))) == 8
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from official_bert.fine_tuning import search as search_module
 from official_bert.fine_tuning.finetuner import Score
 from official_bert.fine_tuning.search import FLAGS_FILE, Trial, list_trials, search
+from official_bert.io import progress
 from official_bert.io.errors import Diverged, InputError
 from official_bert.modeling.layers import gelu
 from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions
@@ -141,6 +142,53 @@ def test_every_combination_runs_and_the_best_is_marked(tmp_path, grid):
     assert read_column(tmp_path, "num_train_epochs") == ["1.0", "2.5", "1.0", "2.5"]
     assert read_column(tmp_path, "eval_accuracy") == ["0.5", "nan", "0.75", "0.75"]
     assert read_column(tmp_path, "best") == ["", "", "*", ""]
+
+
+def test_a_summary_has_the_mean_and_the_deviation_over_the_seeds(tmp_path, grid, caplog):
+    caplog.set_level("INFO", logger="absl")
+    grid.write_text(GRID_WITH_RESTARTS)
+    search(make_options(tmp_path, grid), Runs([0.5, 0.75, DIVERGED, 0.25, 0.5, 0.75]))
+    with (tmp_path / "search_summary.tsv").open() as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    assert [row["train_batch_size"] for row in rows] == ["8", "16"]
+    assert [row["learning_rate"] for row in rows] == ["0.0001"] * 2
+    assert [row["eval_accuracy_mean"] for row in rows] == ["0.625", "0.5"]
+    deviations = [float(row["eval_accuracy_deviation"]) for row in rows]
+    assert deviations == pytest.approx([0.125 * math.sqrt(2), 0.25])
+    assert [row["n"] for row in rows] == ["2", "3"]
+    assert [row["diverged"] for row in rows] == ["1", "0"]
+    line = "  batch 8, learning rate 0.0001, 3 epochs: 0.625, deviation 0.18, 2 runs"
+    assert line in caplog.messages
+
+
+def test_a_search_with_one_seed_logs_no_means(tmp_path, grid, caplog):
+    caplog.set_level("INFO", logger="absl")
+    search(make_options(tmp_path, grid), Runs([1, 2, 3, 4]))
+    assert "Means over the seeds" not in caplog.text
+    with (tmp_path / "search_summary.tsv").open() as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    assert [row["eval_accuracy_deviation"] for row in rows] == ["nan"] * 4
+
+
+def test_all_runs_share_one_bar(tmp_path, grid, monkeypatch):
+    """The second search continues: it has three of the four runs."""
+    texts = []
+    monkeypatch.setattr(progress, "_choose_view", lambda is_updated: progress.View.TERMINAL)
+    monkeypatch.setattr(
+        progress.updated_line, "show", lambda status, view: texts.append(status.text)
+    )
+
+    class TrainedRuns(Runs):
+        def __call__(self, options):
+            progress.Progress("steps", 8, is_main=True)(4)
+            return super().__call__(options)
+
+    options = make_options(tmp_path, grid)
+    with pytest.raises(KeyboardInterrupt):
+        search(options, TrainedRuns([0.5, KeyboardInterrupt]))
+    (tmp_path / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")
+    search(options, TrainedRuns([0.25, 0.125, 1.0]))
+    assert texts == [f"run {number} of 4: 4 of 8 steps" for number in (1, 2, 2, 3, 4)]
 
 
 def test_only_the_best_run_keeps_its_model(tmp_path, grid):
@@ -300,6 +348,19 @@ def test_resumes_a_search_of_an_earlier_version_with_one_flag_for_all_columns(tm
     search(options, Runs([]))
     recorded = json.loads(path.read_text())
     assert recorded["text_a_column"] == "text"
+
+
+def test_resumes_a_search_that_lacks_a_new_flag(tmp_path, grid):
+    """An earlier version has recorded no weight_decay_rate; the run has its default."""
+    search(make_options(tmp_path, grid), Runs([1, 2, 3, 4]))
+    path = tmp_path / FLAGS_FILE
+    recorded = json.loads(path.read_text())
+    del recorded["weight_decay_rate"]
+    path.write_text(json.dumps(recorded))
+    search(make_options(tmp_path, grid), Runs([]))
+    path.write_text(json.dumps(recorded))
+    with pytest.raises(InputError, match=r"--weight_decay_rate was 0\.01"):
+        search(make_options(tmp_path, grid, weight_decay_rate=0.5), Runs([]))
 
 
 def test_a_search_without_training_is_an_error(tmp_path, grid):

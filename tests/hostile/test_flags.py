@@ -333,7 +333,7 @@ def test_an_example_taken_for_the_header_is_warned_of(tmp_path, caplog, text, se
     (tmp_path / "train.tsv").write_text(f"{text}fine\t{label}\n")
     processor = TextProcessor.from_settings(
         ClassificationSettings.from_values(
-            {"has_header": True, "label_column": "1", "labels": None, **settings}
+            {"do_train": False, "label_column": "1", "labels": None, **settings}
         )
     )
     processor.get_train_examples(str(tmp_path))

@@ -16,6 +16,7 @@ import tensorflow as tf
 from official_bert.checkpoints import tf1
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.data.records.framing import open_example_files, read_examples
+from official_bert.io.processes import INTERRUPTED
 from official_bert.training.batches import RecordBatches
 from official_bert.training.trainer import Trainer
 from tests.commands.pretraining_run import write_records
@@ -343,20 +344,22 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
 
 
 def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
-    """A signal arrives in the fifth call into TensorFlow: SIGTERM is deferred and saves, Ctrl-C
-    ends the run.
+    """A signal arrives in the fifth call into TensorFlow. It is deferred, and the step is saved,
+    unless a second one arrives.
     """
     monkeypatch.setattr(Trainer, "step_function", count_steps)
     real = RecordBatches.have_run
-    for number, status, step, saved_step in (
-        (signal.SIGTERM, 143, 5, 5),
-        (signal.SIGINT, 130, 5, 3),
+    for number, times, status, saved_step in (
+        (signal.SIGTERM, 1, 143, 5),
+        (signal.SIGINT, 1, 130, 5),
+        (signal.SIGINT, 2, 130, 3),
     ):
         calls = itertools.count(1)
 
-        def have_run(self, num_steps, calls=calls, number=number):
+        def have_run(self, num_steps, calls=calls, number=number, times=times):
             if next(calls) == 5:
-                os.kill(os.getpid(), number)
+                for _ in range(times):
+                    os.kill(os.getpid(), number)
             return real(self, num_steps)
 
         monkeypatch.setattr(RecordBatches, "have_run", have_run)
@@ -367,7 +370,8 @@ def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
         saved = (
             f"{folder}/out/model.ckpt-{saved_step} is saved, and the same command goes on from it"
         )
-        assert f"Stopped after step {step}; {saved}" in ended.log
+        assert f"Stopped after step 5; {saved}" in ended.log
+        assert (INTERRUPTED in ended.log) == (number == signal.SIGINT)
         assert latest_checkpoint(str(folder / "out")).endswith(f"-{saved_step}")
         assert not (folder / "out" / ".lock").exists()
     tf.keras.backend.clear_session()

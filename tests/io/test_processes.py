@@ -59,6 +59,9 @@ try:
             raise KeyError
 except Terminated as end:
     print("terminated", end.number)
+except KeyboardInterrupt:
+    print("terminated", signal.SIGINT.value)
+    sys.exit()  # outside of deferred work, each Ctrl-C counts
 except KeyError:
     print("the error of the work counts")
 send()  # the files of the work are being deleted: nothing disturbs that
@@ -79,6 +82,36 @@ send()  # the files of the work are being deleted: nothing disturbs that
 def test_a_signal_ends_the_work(case, printed, number):
     ended = run(case, number)
     assert ended.stdout.split("\n")[:-1] == [line.format(number=int(number)) for line in printed]
+
+
+@pytest.mark.parametrize(
+    ("case", "printed", "is_said"),
+    [
+        ("at once", ["terminated 2"], False),
+        ("deferred", ["None", "2", "terminated 2"], True),
+        ("twice", ["terminated 2"], True),
+        ("held back", ["all happened", "terminated 2"], False),
+    ],
+)
+def test_ctrl_c_ends_the_work_as_other_signals_do(case, printed, is_said):
+    ended = run(case, signal.SIGINT)
+    assert ended.stdout.split("\n")[:-1] == printed
+    assert (processes.INTERRUPTED in ended.stderr) == is_said
+
+
+def test_ctrl_c_is_deferred_in_the_main_thread_only():
+    def work():
+        with processes.deferred() as arrived:
+            handlers.append(signal.getsignal(signal.SIGINT))
+            assert arrived() is None
+
+    handlers = [signal.getsignal(signal.SIGINT)]
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    work()
+    assert handlers[0] == handlers[1] != handlers[2]
+    assert signal.getsignal(signal.SIGINT) == handlers[0]
 
 
 def test_an_error_of_the_work_is_not_hidden_by_a_signal():

@@ -2,8 +2,6 @@
 our models.
 """
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -181,58 +179,17 @@ def test_layer_norm_of_small_values():
     assert_allclose(normalized, expected, rtol=1e-3)
 
 
-# Two decisions share a random word. The last one of an odd count has a word alone.
-@pytest.mark.parametrize(
-    "width",
-    [
-        pytest.param(64, id="even width"),
-        pytest.param(63, id="odd width"),
-    ],
-)
-def test_share_of_zeros_and_scale_of_the_rest(width):
+def test_share_of_zeros_and_scale_of_the_rest():
     rate = 0.1
-    x = tf.ones([3999, width])
+    x = tf.ones([3999, 63])
     dropped = dropout(x, rate, SEED, index=3).numpy()
     values = set(np.unique(dropped))
     zero = np.float32(0)
     scaled_one = np.float32(1 / 0.9)
     assert values == {zero, scaled_one}
     zero_share = np.mean(dropped == 0)
-    variance = rate * (1 - rate)
-    standard_error = np.sqrt(variance / dropped.size)
-    largest_error = 4 * standard_error + 1e-5
-    assert abs(zero_share - rate) < largest_error
-
-
-def test_decisions_are_unrelated():
-    """Masks of different seeds and places in the model are unrelated, and so are neighbours."""
-    x = tf.ones([2000, 64])
-    masks = []
-    seeds = [
-        [5, 7],
-        [5, 8],
-        [6, 7],
-    ]
-    for seed in seeds:
-        for index in (0, 1):
-            dropped = dropout(
-                x,
-                rate=0.5,
-                seed=tf.constant(seed),
-                index=index,
-            )
-            masks.append(dropped.numpy() == 0)
-
-    pairs = list(itertools.combinations(masks, 2))
-    first_mask = masks[0]
-    for shift in (1, 2):
-        left = first_mask[:, :-shift]
-        right = first_mask[:, shift:]
-        pairs.append((right, left))
-    for first, second in pairs:
-        equal_share = np.mean(first == second)
-        standard_error = 0.5 / np.sqrt(first.size)
-        assert abs(equal_share - 0.5) < 5 * standard_error
+    standard_error = np.sqrt(rate * (1 - rate) / dropped.size)
+    assert abs(zero_share - rate) < 4 * standard_error
 
 
 def test_xla_draws_the_same_mask_and_a_gradient_passes_where_the_value_did():

@@ -194,9 +194,16 @@ def check_evaluation(run: Run, family: str, dev_file) -> dict[str, float]:
         "eval_ece_calibrated": calibrated.error,
     }
     assert_figures(results, errors, abs=1e-4)
+    header = (run.output_dir / "reliability.tsv").read_text().splitlines()[0]
+    assert header == (
+        "from\tto\tcount\tprobability\taccuracy\tcount_calibrated\tprobability_calibrated\t"
+        "accuracy_calibrated"
+    )
     table = np.loadtxt(run.output_dir / "reliability.tsv", skiprows=1)
+    np.testing.assert_allclose(table[:, 0], np.arange(15) / 15, atol=1e-6)
+    np.testing.assert_allclose(table[:, 1], np.arange(1, 16) / 15, atol=1e-6)
     expected_columns = np.array(calibrated).T
-    np.testing.assert_allclose(table[:, 3:], expected_columns, atol=1e-4)
+    np.testing.assert_allclose(table[:, 5:], expected_columns, atol=1e-4)
     if not is_known.all():
         is_right = known_logits.argmax(1) == targets
         probabilities = activate(logits / run.temperature, family)

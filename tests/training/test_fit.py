@@ -73,6 +73,17 @@ def test_loops(monkeypatch, is_tpu, flags, steps_per_loop, log_every_steps):
     assert Trainer.steps_per_loop.fget(made_up) == steps_per_loop
 
 
+@pytest.mark.parametrize(
+    ("num_train_steps", "log_every_steps"),
+    [(1, 1), (39, 1), (105, 5), (1999, 99), (2000, 100), (1_000_000, 100)],
+)
+def test_a_short_training_has_a_line_every_5_percent(monkeypatch, num_train_steps, log_every_steps):
+    monkeypatch.setattr(distribution, "is_tpu", lambda strategy: False)
+    options = types.SimpleNamespace(log_every_steps=None)
+    made_up = types.SimpleNamespace(options=options, strategy=None, num_train_steps=num_train_steps)
+    assert Trainer.log_every_steps.fget(made_up) == log_every_steps
+
+
 class MadeUp:
     """A trainer of a real model, whose steps are made up: it notes the steps of each call, and
     what is saved.
@@ -96,7 +107,7 @@ class MadeUp:
             output_dir=str(folder),
             do_train=True,
             train_batch_size=4,
-            **flags,
+            **{"log_every_steps": 100} | flags,
         )
         config = BertConfig.from_dict(toy.BERT_CONFIG)
         one_device = tf.distribute.get_strategy()

@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 
+from official_bert.io import progress
 from official_bert.io.errors import Diverged
 from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.fine_tuning import ClassificationOptions
@@ -129,6 +130,35 @@ def test_a_report_is_one_line_and_the_same_scalars(tmp_path, clock, lines):
     assert rows[1]["loss"] == 2.0
 
 
+def test_the_bar_has_the_metrics_since_the_last_line_and_the_speed(tmp_path, clock, monkeypatch):
+    """Right after a line, it has the metrics and the speed of the line, without the rate."""
+    statuses = []
+    monkeypatch.setattr(progress, "_choose_view", lambda is_updated: progress.View.TERMINAL)
+    monkeypatch.setattr(progress.updated_line, "show", lambda status, view: statuses.append(status))
+    training = Training(tmp_path, clock)
+    training.report.begin(Objective(), 1)
+    training.run(1, secs=60.0)  # which compiles, and does not count in the time left
+    training.run(10, secs=5.0)
+    training.report.show_progress()
+    training.report.write()
+    training.report.evaluation = {"eval_accuracy": 0.75}
+    clock.secs += 1.0
+    training.report.show_progress()
+    training.run(10, secs=4.0, loss=2.0)
+    training.report.show_progress()
+    texts = [status.text for status in statuses]
+    assert texts == [
+        "0 of 100 steps, compiling",
+        "11 of 100 steps, loss 3, mlm_accuracy 0.08, 16.0 examples/s",
+        "11 of 100 steps, loss 3, mlm_accuracy 0.08, eval_accuracy 0.75, 16.0 examples/s",
+        "21 of 100 steps, loss 2, mlm_accuracy 0.08, eval_accuracy 0.75, 16.0 examples/s",
+    ]
+    left_secs = [status.end_secs and status.end_secs - clock.secs for status in statuses]
+    # 20 steps in 10 seconds.
+    assert left_secs[0] is None
+    assert left_secs[3] == pytest.approx(79 * 0.5)
+
+
 def test_a_report_of_the_call_that_compiles_has_no_speed(tmp_path, clock, lines):
     training = Training(tmp_path, clock, num_train_steps=40000)
     training.run(10, secs=60.0)
@@ -194,6 +224,10 @@ def test_the_summary(tmp_path, clock, lines, error):
     assert line["restarts"] == 1
     assert line["skipped_updates"] == 0
     assert line["last_checkpoint"] == "out/model.ckpt-40"
+    if not error:
+        hint = lines.pop()
+        command = "convert_checkpoint --model=out --output_format=tf1_weights --output_dir=FOLDER"
+        assert hint.endswith(f"without it: official-bert {command}")
     texts = {name: text for name, _, text in map(str.split, lines[1:])}
     assert texts.keys() == line.keys() - {"type"}
     assert texts["wall_secs"] == "00:01:01"
@@ -230,6 +264,43 @@ def test_eval_results_as_the_original_writes_them(tmp_path, lines):
     shutil.rmtree(tmp_path / "eval")  # another run in a folder of the same name
     reporting.write_eval_results(str(tmp_path), results, step=30)
     assert list(scalars(tmp_path / "eval", "loss")) == [30]
+    first, second = run_log.read(str(tmp_path), run_log.EVALUATION)
+    assert first == {
+        "type": "evaluation",
+        "step": 20,
+        "set": "eval",
+        **results,
+        "null_score_diff_threshold": None,  # JSON has no infinity
+        "loss": pytest.approx(7.8532653),
+    }
+    assert second["step"] == 30
+    assert run_log.periodic_evaluations(str(tmp_path)) == []
+
+
+def test_tensorboard_groups_the_scores_of_labels(tmp_path):
+    """The other metrics keep their names."""
+    results = {"eval_f1_a b": 0.25, "eval_macro_f1": 0.5, "eval_f1": 0.75}
+    reporting.write_eval_results(str(tmp_path), results, step=7, suffix="_mm")
+    for tag, value in (("eval_f1/a b", 0.25), ("eval_macro_f1", 0.5), ("eval_f1", 0.75)):
+        assert scalars(tmp_path / "eval_mm", tag) == {7: value}
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_terminal_shows_the_main_ones_of_many_metrics(tmp_path, lines, monkeypatch, is_terminal):
+    monkeypatch.setattr(reporting, "is_on_terminal", lambda: is_terminal)
+    names = [f"eval_{number}" for number in range(8)]
+    main_names = ["eval_accuracy", "eval_loss", "eval_macro_f1", "eval_mcc"]
+    results = dict.fromkeys([*names, *main_names], 0.5)
+    reporting.write_eval_results(str(tmp_path), results, step=20, main_metric="eval_mcc")
+    shown = [line.split()[0] for line in lines[1:-1]]
+    expected = main_names if is_terminal else [*names, *main_names]
+    assert shown == [*sorted(expected), "global_step"]
+    written = (tmp_path / "eval_results.txt").read_text().splitlines()
+    assert [line.split()[0] for line in written] == [*sorted(results), "global_step"]
+    # Few metrics are all shown.
+    del lines[:]
+    reporting.write_eval_results(str(tmp_path), dict.fromkeys(names, 0.5), step=20)
+    assert [line.split()[0] for line in lines[1:-1]] == [*names, "global_step"]
 
 
 def test_a_loss_above_88_is_warned_of_once(tmp_path, clock, caplog, monkeypatch):

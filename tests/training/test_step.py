@@ -16,7 +16,7 @@ from official_bert.options.shared import DistributionOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training import step as step_module
 from official_bert.training.distribution import make_strategy
-from official_bert.training.step import TrainingStep, micro_batch_seed, step_seed
+from official_bert.training.step import TrainingStep
 from tests.golden_model import (
     MODELS,
     TRAINING_LOSSES,
@@ -150,17 +150,6 @@ def test_going_on_from_the_half_of_the_originals_run(name):
     assert_state_as_recorded(run.variables, recorded)
     masks = [batch["input_mask"] for batch in run.next_batches(half, count)]
     assert 0 < sums["tokens"] == np.sum(masks) < np.size(masks)
-
-
-def test_micro_batches_have_seeds_of_their_own():
-    seed = step_seed(1, tf.constant(2), 3)
-    seeds = []
-    for index in range(3):
-        micro_seed = micro_batch_seed(seed, tf.constant(index))
-        seeds.append(tuple(micro_seed.numpy()))
-    # A whole batch, which is a single micro-batch, draws as without them.
-    assert seeds[0] == tuple(seed.numpy())
-    assert len(set(seeds)) == 3
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.9])

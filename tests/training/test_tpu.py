@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.fine_tuning.pretrain import pretrain
-from official_bert.modeling import cpu_bfloat16
+from official_bert.modeling import cpu_layers
 from official_bert.options.training import PretrainingOptions
 from official_bert.training import distribution, trainer
 from official_bert.training.step import TrainingStep
@@ -105,7 +105,7 @@ def tpu_compile(monkeypatch):
 
 def test_the_step_that_is_compiled_in_bfloat16_is_that_of_a_tpu(tpu_compile, monkeypatch):
     for name in ("activated", "merged", "attention_weights"):  # what only CPUs compute
-        monkeypatch.setattr(cpu_bfloat16, name, None)
+        monkeypatch.setattr(cpu_layers, name, None)
     text = tpu_compile.lowered(tpu_compile.Step.parse("tiny:128:8:bfloat16"), stage="hlo")
     widest = re.findall(r"= (\w+)\[\d+,\d+\]\S* dot\((\w+)\[1024,512\]", text)
     assert set(widest) == {("bf16", "bf16")}, "the products behind the intermediate layers"

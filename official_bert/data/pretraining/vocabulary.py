@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from official_bert.io.errors import InputError
 from official_bert.tokenization import BasicTokenizer
@@ -23,14 +23,18 @@ _LONGEST_WORD = 50
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The words that a vocabulary is learnt from, with their counts in decreasing order, and their
-    characters.
+    """The words that a vocabulary is learnt from.
 
-    `share` is the share of the text's words that these words cover, by their counts.
+    Attributes:
+        counts: the words with their counts, in decreasing order.
+        characters: the characters of these words.
+        left_out: the other characters of the text, which become [UNK].
+        share: the share of the text's words that these words cover, by their counts.
     """
 
     counts: list[tuple[str, int]]
     characters: frozenset[str]
+    left_out: frozenset[str]
     share: float
 
 
@@ -47,7 +51,24 @@ class Vocabulary:
     num_cut: int
 
 
-def select_words(counts: Mapping[str, int], character_coverage: float, max_words: int) -> Words:
+def ascii_characters(tokenizer: BasicTokenizer) -> frozenset[str]:
+    """Returns the printable characters of ASCII that a tokenizer leaves as they are.
+
+    Other texts than those of the vocabulary have digits, brackets and the like.
+
+    Args:
+        tokenizer: the tokenizer, which may lower-case text.
+    """
+    printable = map(chr, range(ord("!"), ord("~") + 1))
+    return frozenset(char for char in printable if tokenizer.tokenize(char) == [char])
+
+
+def select_words(
+    counts: Mapping[str, int],
+    character_coverage: float,
+    max_words: int,
+    kept_characters: Collection[str] = (),
+) -> Words:
     """Selects the words to learn from: the commonest ones without overlong words and rare
     characters.
 
@@ -56,6 +77,7 @@ def select_words(counts: Mapping[str, int], character_coverage: float, max_words
         character_coverage: the share of all occurrences of characters that the kept characters
             have, the commonest first. A word with any other character is left out.
         max_words: the largest number of words; the commonest ones up to 50 characters are kept.
+        kept_characters: characters that are kept however rare they are.
 
     Raises:
         InputError: no word is left.
@@ -65,6 +87,7 @@ def select_words(counts: Mapping[str, int], character_coverage: float, max_words
         :max_words
     ]
     common_characters = _commonest_characters(commonest, character_coverage)
+    common_characters.update(kept_characters)
     words = [(word, count) for word, count in commonest if common_characters.issuperset(word)]
     if not words:
         raise InputError(
@@ -72,7 +95,9 @@ def select_words(counts: Mapping[str, int], character_coverage: float, max_words
             "--character_coverage"
         )
     characters = frozenset(char for word, _ in words for char in word)
-    return Words(words, characters, sum(count for _, count in words) / sum(counts.values()))
+    left_out = frozenset().union(*counts) - characters.union(kept_characters)
+    share = sum(count for _, count in words) / sum(counts.values())
+    return Words(words, characters, left_out, share)
 
 
 def learn_vocabulary(
@@ -80,6 +105,9 @@ def learn_vocabulary(
 ) -> Vocabulary:
     """Learns the special tokens, the single characters, and longer WordPieces that are frequent
     enough.
+
+    The single characters are those of the words and, if the vocabulary has room for them, all
+    printable ones of ASCII.
 
     Args:
         words: the words to learn from.
@@ -92,10 +120,10 @@ def learn_vocabulary(
         InputError: `vocab_size` does not hold the special tokens and the single characters.
     """
     # Punctuation and ideographs are words of their own and never continue one.
-    alone = {
-        char for char in words.characters if tokenizer.tokenize(f"a{char}a") == ["a", char, "a"]
-    }
-    single = words.characters | {f"##{char}" for char in words.characters - alone}
+    alone, single = _single_pieces(words.characters, tokenizer)
+    _, single_with_ascii = _single_pieces(words.characters | ascii_characters(tokenizer), tokenizer)
+    if len(SPECIAL_TOKENS) + len(single_with_ascii) <= vocab_size:
+        single = single_with_ascii
     num_free = vocab_size - len(SPECIAL_TOKENS) - len(single)
     if num_free < 0:
         raise InputError(
@@ -125,12 +153,25 @@ def learn_vocabulary(
     ]
     selected = single.union(longer[:num_free])
     pieces = [piece for piece in learnt if piece in selected]
+    # Characters that the text does not have follow the others.
+    pieces += sorted(single.difference(pieces))
     unused = [
         f"[unused{number}]" for number in range(vocab_size - len(SPECIAL_TOKENS) - len(pieces))
     ]
     return Vocabulary(
         [*SPECIAL_TOKENS, *pieces, *unused], len(pieces), max(0, len(longer) - num_free)
     )
+
+
+def _single_pieces(
+    characters: frozenset[str], tokenizer: BasicTokenizer
+) -> tuple[set[str], set[str]]:
+    """Returns the characters that are always words by themselves, and the pieces of one character.
+
+    Characters that may continue a word have two pieces.
+    """
+    alone = {char for char in characters if tokenizer.tokenize(f"a{char}a") == ["a", char, "a"]}
+    return alone, set(characters | {f"##{char}" for char in characters - alone})
 
 
 def _commonest_characters(word_counts: list[tuple[str, int]], coverage: float) -> set[str]:

@@ -14,6 +14,8 @@ EXTENSION = Extension(
             function=f"{_HERE}.create_student:run",
             summary="Makes a smaller model for distillation: some layers of a model, or a new one "
             "of a published size.",
+            stage="Tools",
+            example="--model=bert --num_layers=6 --output_dir=student",
         )
     },
     options=dict.fromkeys(_FINE_TUNING_COMMANDS, f"{_HERE}.options:DistillationOptions")

@@ -26,6 +26,7 @@ from official_bert.extensions.embeddings.sentence_folder import (
 )
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
+from official_bert.io.progress import counted
 from official_bert.io.reading import has_type
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, pooled
@@ -116,7 +117,7 @@ class SentenceEncoder(Extensible):
             num_threads: the threads that an export computes with; by default those of all
                 processors.
         """
-        folder = model_hub.local_path(folder)
+        self._folder = folder = model_hub.local_path(folder)
         self.prompts: Mapping[str, str] = {}
         self._default_prompt = ""
         self.comparison = COSINE
@@ -182,6 +183,15 @@ class SentenceEncoder(Extensible):
         self._encode = lambda batch: opened(DEFAULT, batch)[EMBEDDING]
         self._width = self._encode(self.tokenizer([""], max_seq_length=longest)).shape[1]
 
+    def describe(self) -> Mapping[str, object]:
+        """Returns what the encoder is, for people."""
+        return {
+            "folder": self._folder,
+            "dimensions": self._width,
+            "max_seq_length": self.max_seq_length,
+            "comparison": self.comparison,
+        }
+
     def encode(
         self, texts: str | Iterable[str], batch_size: int = 32, prompt: str | None = None
     ) -> np.ndarray:
@@ -206,7 +216,7 @@ class SentenceEncoder(Extensible):
         # Characters tell enough about tokens.
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         vectors = np.empty((len(texts), self._width), np.float32)
-        for start in range(0, len(order), batch_size):
+        for start in counted(range(0, len(order), batch_size), "batches of texts"):
             rows = order[start : start + batch_size]
             batch = [texts[row] for row in rows]
             vectors[rows] = self._encode(self.tokenizer(batch, max_seq_length=self.max_seq_length))

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -29,6 +29,7 @@ from official_bert.features import ENCODER_INPUTS
 from official_bert.graph_text.text_reader import TextReader
 from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
+from official_bert.metrics.cosines import map_texts
 from official_bert.model_dir import ModelFolder, has_checkpoints
 from official_bert.modeling.heads import POOLINGS
 from official_bert.options.fields import format_flag
@@ -87,8 +88,10 @@ class EmbeddingTask(Task):
         return evaluation.KINDS[self._kind].main_metric
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[Example]]:
-        names = [f"{set_name}{ending}" for ending in (".tsv", ".csv", ".jsonl", ".parquet", ".txt")]
-        path = data_files.path(set_name, names)
+        path = data_files.path(
+            set_name,
+            [set_name + ending for ending in (".tsv", ".csv", ".jsonl", ".parquet", ".txt")],
+        )
         examples = read_examples(path, f"{set_name}_file", self._settings.values)
         if set_name == "dev":
             self._kind = self._settings.eval_task or evaluation.choose_kind(examples)
@@ -183,6 +186,11 @@ class EmbeddingTask(Task):
     def metrics(self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         assert encoded.metrics is not None  # A set that is only predicted has no evaluation.
         return encoded.metrics(outputs[_VECTORS])
+
+    def describe_predictions(
+        self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]
+    ) -> Iterator[dict[str, Any]]:
+        return map_texts(encoded.texts, outputs[_VECTORS])
 
     def write_predictions(
         self,

@@ -11,6 +11,8 @@ EXTENSION = Extension(
             function="official_bert.extensions.experiments.command:run",
             summary="Reproduces a table or a figure of the paper: trains and evaluates its models, "
             "writes the table.",
+            stage="Evaluate",
+            example="table6 --output_dir=experiments",
         )
     },
 )

@@ -14,13 +14,14 @@ from official_bert.extensions.explanation.attributions import (
     Attributor,
     Settings,
 )
+from official_bert.extensions.explanation.html import Explanation, mark_entities
 from official_bert.io.errors import InputError
 from official_bert.serving.predictor import Predictor, split_requests
 
 
 def methods() -> Mapping[str, Callable]:
     """Return the methods of Predictor that this extension adds, by name."""
-    return {"explain": explain}
+    return {"explain": explain, "mark_entities": mark_entities}
 
 
 def explain(
@@ -47,9 +48,9 @@ def explain(
         steps: number of steps of integrated gradients.
 
     Returns:
-        A dict with `label`, `score`, `completeness` and `words`. Each word has `text` (the name of
-        its text), `word`, `start`, `end` and `attribution`. A list of requests gives a list of such
-        dicts.
+        An `Explanation`, a dict with `label`, `score`, `completeness` and `words`. Each word has
+        `text` (the name of its text), `word`, `start`, `end` and `attribution`. The method `html`
+        of the explanation shows the words in colours. A list of requests gives a list.
 
     Raises:
         InputError: the model has no gradients of words, or an argument is invalid.
@@ -61,7 +62,9 @@ def explain(
     requests, is_one = split_requests(texts)
     explanations = []
     for request, answer in zip(requests, predictor.answers(requests), strict=True):
-        explanations.append(attributor.explain(request, answer, settings))
+        values = attributor.explain(request, answer, settings)
+        named_texts = dict(zip(predictor.columns, request, strict=False))
+        explanations.append(Explanation(values, named_texts))
     return explanations[0] if is_one else explanations
 
 

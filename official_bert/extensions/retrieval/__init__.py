@@ -11,6 +11,8 @@ EXTENSION = Extension(
             function="official_bert.extensions.retrieval.mining:run",
             summary="Finds for pairs of texts the wrong answers that an encoder takes for right "
             "ones, to train a better one on.",
+            stage="Prepare the data",
+            example="--input_file=pairs.tsv --model=my_encoder --output_file=triples.jsonl",
         )
     },
     options={"predict": "official_bert.extensions.retrieval.options:SearchOptions"},

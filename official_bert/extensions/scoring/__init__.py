@@ -13,6 +13,8 @@ EXTENSION = Extension(
             function=f"{_HERE}.minimal_pairs:run",
             summary="Tells how often a pre-trained model gives the right sentence of a pair the "
             "better score, as BLiMP asks.",
+            stage="Evaluate",
+            example="--model=my_bert --input_file=BLiMP.zip",
         )
     },
     options={"predict": f"{_HERE}.options:ScoreOptions"},

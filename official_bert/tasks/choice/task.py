@@ -5,7 +5,7 @@ section 4.4.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -104,6 +104,19 @@ class ChoiceTask(Task):
     def metrics(self, encoded: EncodedChoices, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         scores = classification.accuracy(encoded.label_ids, outputs["probabilities"].argmax(-1))
         return {"eval_accuracy": scores["accuracy"]}
+
+    def describe_predictions(
+        self, encoded: EncodedChoices, outputs: dict[str, np.ndarray]
+    ) -> Iterator[dict[str, Any]]:
+        rows = zip(encoded.label_ids, outputs["probabilities"], encoded.lengths, strict=True)
+        for label, probabilities, length in rows:
+            (probability,) = numbers([probabilities.max()])
+            yield {
+                "label": str(label),
+                "prediction": str(probabilities.argmax()),
+                "probability": probability,
+                "tokens": int(length),
+            }
 
     def write_predictions(
         self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""

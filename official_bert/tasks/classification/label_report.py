@@ -28,7 +28,7 @@ def report_labels(
     names = [str(label) for label in labels]
     matrix = confusion_matrix(targets, predictions, len(names))
     logging.info("***** Results of each label *****")
-    _log_columns(_score_rows(names, matrix))
+    _log_columns(score_rows(names, matrix))
 
     rows = [["", *names]]
     for name, counts in zip(names, matrix, strict=True):
@@ -45,8 +45,13 @@ def report_labels(
     logging.info("Wrote %s", path)
 
 
-def _score_rows(names: Sequence[str], matrix: np.ndarray) -> list[list[str]]:
-    """Returns the table of the labels' scores, whose first row has the names of the columns."""
+def score_rows(names: Sequence[str], matrix: np.ndarray) -> list[list[str]]:
+    """Return the table of the labels' scores; its first row has the names of the columns.
+
+    Args:
+        names: the labels by id.
+        matrix: the numbers of examples by true and by predicted label, int[labels, labels].
+    """
     num_correct = matrix.diagonal()
     num_predicted = matrix.sum(axis=0)
     num_examples = matrix.sum(axis=1)

@@ -19,7 +19,8 @@ from official_bert.io import errors
 from official_bert.io.errors import InputError
 
 _BRACKETS = {"[": "]", "(": ")", "{": "}"}
-_ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "false", "true"}
+_ONES = {"1", "1.0", "true", "True"}
+_ZERO_OR_ONE = _ONES | {"0", "0.0", "false", "False"}
 # What programs write for a missing value.
 _MISSING_LABELS = {"nan", "none", "null", "n/a", "<na>"}
 _MISSING_TEXTS = {"", "nan", "<na>"}
@@ -107,6 +108,69 @@ def _parse_elements(text: str) -> list | None:
     return None
 
 
+def name_bits(labels: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """Return the names of the ones in a vector of zeros and ones; other labels as they are.
+
+    Args:
+        labels: the labels of an example, or a vector with an element for each label of the task.
+        names: the labels of the task, in the order of the vector.
+    """
+    is_vector = len(labels) == len(names) and set(labels) <= _ZERO_OR_ONE
+    if not is_vector or set(names) <= _ZERO_OR_ONE:
+        return labels
+    return [name for name, bit in zip(names, labels, strict=True) if bit in _ONES]
+
+
+def read_indicators(
+    row: Row, bits: Sequence[str], names: Sequence[str], is_multi_label: bool
+) -> list[str]:
+    """Return the labels of an example from a column of zeros and ones for each label.
+
+    Args:
+        row: the row, for the error message.
+        bits: the values of the columns.
+        names: their names, which are the labels.
+        is_multi_label: whether an example has any number of labels.
+
+    Raises:
+        InputError: a value is neither zero nor one, or an example of one label has another number.
+    """
+    for bit, name in zip(bits, names, strict=True):
+        if bit not in _ZERO_OR_ONE:
+            raise row.error(f"the column {name} of a label has {bit!r}; write 0 or 1")
+    labels = [name for bit, name in zip(bits, names, strict=True) if bit in _ONES]
+    if not is_multi_label and len(labels) != 1:
+        raise row.error(
+            f"{len(labels)} of the columns {', '.join(names)} are 1; give the example one label, "
+            "or add --label_type=multi"
+        )
+    return labels
+
+
+def refuse_indicators(path: str, names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
+    """Raise InputError for several columns of zeros and ones, which may be the labels.
+
+    Args:
+        path: the file, for the error message.
+        names: the names of all columns.
+        columns: the values of each column.
+    """
+    indicators = []
+    bits = []
+    for name, column in zip(names, columns, strict=True):
+        if column and set(column) <= _ZERO_OR_ONE:
+            indicators.append(name)
+            bits.append([value in _ONES for value in column])
+    if len(indicators) < 2:
+        return
+    has_one_each = all(sum(row) == 1 for row in zip(*bits, strict=True))
+    flag = "" if has_one_each else " --label_type=multi"
+    raise InputError(
+        f"{path}: the columns {', '.join(indicators)} have zeros and ones; if they are the labels, "
+        f"give --label_column={','.join(indicators)}{flag}, or else the column of the label"
+    )
+
+
 def refuse_repeated_bits(row: Row, labels: Sequence[str]) -> None:
     """Raise InputError for repeated zeros or ones, which stand for all labels of the task.
 
@@ -146,7 +210,8 @@ def refuse_multi_hot(path: str, label_lists: Sequence[Sequence[str]]) -> None:
     if len(lengths) == 1 and values <= _ZERO_OR_ONE:
         raise InputError(
             f"{path}: each example has {lengths.pop()} zeros or ones in place of labels; give the "
-            "names of its labels, as in a,b or a JSON list, in one column"
+            "names of its labels, as in a,b or a JSON list, in one column, or name those of the "
+            "zeros and ones in their order, --labels=a,b"
         )
 
 

@@ -1,7 +1,7 @@
 """The settings of run_classifier.py and of the record of a classifier."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from official_bert.tasks.settings import TaskSettings, recorded
 
@@ -13,6 +13,8 @@ class ClassificationSettings(TaskSettings):
     Attributes:
         num_texts: 1 or 2 texts for each example; None if an example may be a text or a pair.
         temperature: the divisor of the logits before probabilities are computed; None for 1.
+        columns: role -> the name of its column in the training tables, or its number where they
+            name no columns; "" for no column.
         checkpoint_labels: the labels of the checkpoint that the run starts from; None if unknown.
     """
 
@@ -22,6 +24,9 @@ class ClassificationSettings(TaskSettings):
     long_texts: str | None = recorded()
     doc_stride: int | None = recorded()
     pooling: str | None = recorded()
+    columns: Mapping[str, str] | None = recorded()
+    has_header: bool | None = recorded()
+    quoting: str | None = recorded()
     num_texts: int | None = None
     task_name: str | None = None
     labels: Sequence[str] | None = None
@@ -29,9 +34,7 @@ class ClassificationSettings(TaskSettings):
     text_a_column: str | None = None
     text_b_column: str | None = None
     label_column: str | None = None
-    has_header: bool = True
     label_separator: str = ","
-    quoting: str | None = None
     data_format: str | None = None
     class_weights: Sequence[str] | None = None
     calibrate: bool = False
@@ -39,4 +42,4 @@ class ClassificationSettings(TaskSettings):
     @property
     def is_export(self) -> bool:
         """Whether the settings are those of an export, which reads no tables."""
-        return "has_header" not in self.values
+        return "do_train" not in self.values

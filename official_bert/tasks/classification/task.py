@@ -4,7 +4,7 @@ example.
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -35,6 +35,11 @@ from official_bert.tasks.classification.output_kinds import (
     LABEL_SCORES,
     Arrays,
     choose_output_kind,
+)
+from official_bert.tasks.classification.prediction_records import (
+    describe_label,
+    describe_labels,
+    describe_texts,
 )
 from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.settings import ClassificationSettings
@@ -111,6 +116,7 @@ class ClassificationTask(Task):
         self.output_kind = choose_output_kind(processor, abstain_below)
         self.main_metric = f"eval_{processor.main_metric}"
         self._test_dir = ""  # the folder of the test sets, once they are read
+        self._tokenizer: FullTokenizer | None = None  # of the sets, once they are encoded
         processor.allows_unknown_labels = abstain_below is not None
         if class_weights and not self.output_kind.has_one_label:
             raise InputError("--class_weights: only for tasks with one label an example")
@@ -245,6 +251,7 @@ class ClassificationTask(Task):
             max_seq_length: the largest length in tokens, special tokens included.
             set_name: train, dev or test.
         """
+        self._tokenizer = tokenizer
         allows_unknown_labels = self.processor.allows_unknown_labels and set_name == "dev"
         encoded = encode_examples(
             examples,
@@ -429,6 +436,30 @@ class ClassificationTask(Task):
             names = [f"eval_{name}" for name in LABEL_SCORES if name in self.processor.metrics]
             if names and len(labels) == 2:
                 logging.info("%s: of the label %s", ", ".join(names), labels[1])
+
+    def describe_predictions(
+        self, encoded: EncodedExamples, outputs: Arrays
+    ) -> Iterator[dict[str, Any]]:
+        """Describe the predictions for all texts; see `OptionalMembers`.
+
+        Args:
+            encoded: the set.
+            outputs: the outputs for its texts, each [n, ...].
+        """
+        assert self._tokenizer is not None  # The set was encoded.
+        labels = self._label_names
+        predictions = self.predictions(outputs)
+
+        def describe(index: int) -> dict[str, Any]:
+            if self.output_kind.has_one_label:
+                return describe_label(encoded, outputs, labels, index)
+            target = encoded.label_ids[index]
+            if self.labels is None:
+                return {"label": float(target), "prediction": float(predictions[index])}
+            probabilities = outputs["probabilities"][index]
+            return describe_labels(target, predictions[index], probabilities, labels)
+
+        return describe_texts(encoded, describe, self._tokenizer.convert_ids_to_tokens)
 
     def write_predictions(
         self, output_dir: str, encoded: EncodedExamples, outputs: Arrays, suffix: str = ""

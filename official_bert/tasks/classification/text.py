@@ -105,10 +105,10 @@ class TextProcessor(DataProcessor):
                 "--label_separator=: is empty; give what separates the labels of an example"
             )
         _check_label_names(labels or (), is_multi_label)
-        # Columns by role: those of the flags, and the names of those that the training set guessed.
+        # Columns by role: those of the flags, and those of the training set.
         assigned = {"text_a": text_a_column, "text_b": text_b_column, "label": label_column}
         self._assigned = {role: column for role, column in assigned.items() if column is not None}
-        self._guessed_names: dict[str, str] = {}
+        self._training_columns: dict[str, str] = {}
         self._label_role = _SCORE if is_regression else _LABEL
         self._has_header = has_header
         self._is_quoted = is_quoted
@@ -151,11 +151,15 @@ class TextProcessor(DataProcessor):
                 f"({', '.join(checkpoint_labels)}), as labels.txt beside it says; leave the flag "
                 "out"
             )
+        columns = {} if settings.do_train else check_columns(settings.columns)
+        text_b_column = settings.text_b_column
+        if text_b_column is None:
+            text_b_column = columns.get("text_b")
         processor = cls(
             settings.text_a_column,
-            settings.text_b_column,
+            text_b_column,
             settings.label_column,
-            has_header=settings.has_header,
+            has_header=settings.has_header is not False,
             labels=settings.labels or checkpoint_labels,
             is_multi_label=label_type == MULTI,
             label_separator=settings.label_separator,
@@ -163,6 +167,7 @@ class TextProcessor(DataProcessor):
             is_quoted=settings.quoting == CSV,
             data_format=settings.data_format,
         )
+        processor._training_columns = dict(columns)
         if settings.is_export:
             processor.has_pairs = settings.num_texts != 1
             processor.needs_pairs = settings.num_texts == 2
@@ -172,7 +177,13 @@ class TextProcessor(DataProcessor):
         label_type = MULTI if self.is_multi_label else SINGLE
         if self.is_regression:
             label_type = SCORE
-        return ClassificationSettings(label_type=label_type).to_record()
+        settings = ClassificationSettings(
+            label_type=label_type,
+            columns=self._training_columns or None,
+            has_header=None if self._has_header else False,
+            quoting=CSV if self._is_quoted else None,
+        )
+        return settings.to_record()
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """Read the training examples, and learn the labels from them unless flags name them.
@@ -183,11 +194,14 @@ class TextProcessor(DataProcessor):
         table = self._read_table(data_dir, "train", self._label_role)
         if self._labels is None and not self.is_regression:
             self._labels = self._learn_labels(table)
-        # The guessed columns of the other sets have the same names, at any position.
-        for role in table.columns.guessed:
-            name = table.columns.column_name(role)
-            if name is not None:
-                self._guessed_names[role] = name
+        # Other tables, also in later runs, have columns of the same names at any position. The
+        # names of sets in memory are not those of the user.
+        if not isinstance(self.named.get("train"), list):
+            self._training_columns = table.column_names()
+            if not self.needs_pairs:
+                self._training_columns.pop("text_b", None)
+            if self._assigned.get("text_b") == "":
+                self._training_columns["text_b"] = ""
         return self._make_examples(table, "train")
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
@@ -206,15 +220,25 @@ class TextProcessor(DataProcessor):
 
     def _read_table(self, data_dir: str, set_name: str, label_role: Role) -> "_Table":
         """Reads the files of a set, and decides their columns."""
-        rows = self._read_rows(data_dir, set_name)
+        rows = self.read_rows(data_dir, set_name)
         names = rows[0].fields if self._has_header else []
-        assigned = {role: name for role, name in self._guessed_names.items() if name in names}
+        assigned: dict[str, str | list[str]] = {}
+        for role, column in self._training_columns.items():
+            is_known = column in names or _split_columns(column, names)
+            if is_known or not (names and column):
+                assigned[role] = column
         assigned |= self._assigned
         if not label_role.is_read:
             if assigned.get("label") not in names:
                 assigned.pop("label", None)
             if not names:
                 label_role = label_role._replace(position=None)
+        if label_role.is_read and "label" not in assigned:
+            _refuse_indicators(rows, names, label_role)
+        label_columns = _split_columns(assigned.get("label"), names)
+        if label_columns:
+            assigned["label"] = label_columns
+            label_role = label_role._replace(is_list=True)
         columns = decide_columns(
             path=rows[0].path,
             names=names,
@@ -222,7 +246,7 @@ class TextProcessor(DataProcessor):
             assigned=assigned,
             width=len(rows[0].fields),
         )
-        if "text_a" not in self._assigned and not self.needs_pairs:
+        if "text_a" not in assigned and not self.needs_pairs:
             self._refuse_second_text(columns)
         return _Table(rows, columns)
 
@@ -239,8 +263,21 @@ class TextProcessor(DataProcessor):
             f"{_TEXT_B.format_flag(name)}, or write {_TEXT_B.format_flag('')} for single texts"
         )
 
-    def _read_rows(self, data_dir: str, set_name: str) -> list[Row]:
-        """Returns the rows of a set, below the names of the columns if it has them."""
+    @property
+    def has_header(self) -> bool:
+        """Whether the first row of a file has the names of the columns."""
+        return self._has_header
+
+    def read_rows(self, data_dir: str, set_name: str) -> list[Row]:
+        """Read the rows of a set, below the names of the columns if it has them.
+
+        Args:
+            data_dir: the folder of the data set; "" if flags name every file.
+            set_name: train, dev or test.
+
+        Raises:
+            InputError: a file is missing or cannot be read.
+        """
         rows_or_files = self.named.get(set_name)
         if isinstance(rows_or_files, list):
             return rows_or_files
@@ -254,6 +291,9 @@ class TextProcessor(DataProcessor):
 
     def _learn_labels(self, table: "_Table") -> list[str]:
         """Returns the labels that occur, sorted; as numbers if all of them are numbers."""
+        if len(table.label_names) > 1:
+            not_empty(table.rows, table.path)
+            return list(table.label_names)
         distinct_labels: set[str] = set()
         for row in not_empty(table.rows, table.path):
             distinct_labels.update(self._read_labels(table, row))
@@ -283,7 +323,7 @@ class TextProcessor(DataProcessor):
         if is_labelled:
             labels = self.get_labels()
             label_checks.check_names(table.path, labels or ())
-            if table.header and table.header.line:
+            if table.header and table.header.line and len(table.label_names) == 1:
                 warn_of_lost_row(table.header, table.numbers["label"], labels)
         # The encoder turns () into a zero for each label.
         unknown = () if self.is_multi_label else None
@@ -346,10 +386,15 @@ class TextProcessor(DataProcessor):
 
         There is one of them, or any number in multi-label classification.
         """
+        if len(table.label_names) > 1:
+            bits = [parse_label(row, value) for value in table.label_fields(row)]
+            return label_checks.read_indicators(row, bits, table.label_names, self.is_multi_label)
         value = table.field(row, "label")
         if self.is_multi_label:
             parts = label_checks.split_labels(row, value, self._separator)
             labels = [parse_label(row, part) for part in parts]
+            if self._labels is not None:
+                labels = label_checks.name_bits(labels, self._labels)
             return [label for label in labels if label]
         label_checks.refuse_list(row, value)
         label = parse_label(row, value)
@@ -378,6 +423,27 @@ def refuse_text_flags(settings: Mapping[str, Any], others: Collection[str] = ())
             )
 
 
+def check_columns(columns: Any) -> dict[str, str]:
+    """Return the columns that a record has, by role; none if it has none.
+
+    Args:
+        columns: the value in the record.
+
+    Raises:
+        InputError: the value is no mapping of texts to texts.
+    """
+    if columns is None:
+        return {}
+    if isinstance(columns, dict):
+        parts = [*columns, *columns.values()]
+        if all(isinstance(part, str) for part in parts):
+            return columns
+    raise InputError(
+        f"task.json: columns is {columns!r:.60}, which are no names by role; restore what the "
+        "training wrote"
+    )
+
+
 def _check_label_names(labels: Sequence[str], is_multi_label: bool):
     """Raises InputError for labels of --labels that no task can have."""
     if len(set(labels)) < len(labels):
@@ -398,6 +464,29 @@ def _find_qnli_question(names: Sequence[str]) -> int | None:
     if "question" in folded_names and "sentence" in folded_names:
         return folded_names.index("question")
     return None
+
+
+def _split_columns(value: str | list[str] | None, names: Sequence[str]) -> list[str]:
+    """Returns the columns in the value of --label_column if it names several; else none."""
+    if not isinstance(value, str) or "," not in value:
+        return []
+    folded_names = {fold_name(name) for name in names}
+    columns = value.split(",")
+    is_list = fold_name(value) not in folded_names
+    if is_list and all(fold_name(column) in folded_names for column in columns):
+        return columns
+    return []
+
+
+def _refuse_indicators(rows: Sequence[Row], names: Sequence[str], label_role: Role):
+    """Raises InputError if no column has a usual name of the label, and several have bits."""
+    if not names or any(fold_name(name) in label_role.usual_names for name in names):
+        return
+    columns = []
+    for number in range(len(names)):
+        values = [row.fields[number] if number < len(row.fields) else "" for row in rows[1:]]
+        columns.append([str(value) for value in values])
+    label_checks.refuse_indicators(rows[0].path, names, columns)
 
 
 def _warn_of_missing_texts(path: str, examples: Sequence[InputExample]):
@@ -432,6 +521,25 @@ class _Table:
             if number is not None:
                 self.numbers[role] = number
                 self._flags[role] = f"--{role}_column={columns.name(number)}"
+
+    def column_names(self) -> dict[str, str]:
+        """Returns the names of the columns by role, or their numbers in a table without names."""
+        names = {role: self.columns.name(number) for role, number in self.numbers.items()}
+        if self.label_names:
+            names["label"] = ",".join(self.label_names)
+        return names
+
+    @property
+    def label_names(self) -> list[str]:
+        """The names of the columns of the label: one, or one for each label."""
+        return [self.columns.name(number) for number in self.columns.role_columns["label"]]
+
+    def label_fields(self, row: Row) -> list[Any]:
+        """Returns the values of a row in the columns of the label."""
+        numbers = self.columns.role_columns["label"]
+        return [
+            row.field(number, f"--label_column={self.columns.name(number)}") for number in numbers
+        ]
 
     def field(self, row: Row, role: str) -> Any:
         """Returns the value of a row in the column of a role; raises InputError if it has none."""

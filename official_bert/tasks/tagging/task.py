@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -15,27 +15,28 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
+from official_bert import catalog
 from official_bert.data.table_formats import OTHER_ENDINGS, is_table, read_tagged
 from official_bert.data.tables import (
-    IOB2,
     TAG_FORMS,
     ConllFile,
     Sentence,
     is_tag,
     read_conll,
-    to_scheme,
     write_predictions,
 )
+from official_bert.data.tag_schemes import IOB2, to_scheme
 from official_bert.graph_text.text_reader import TextReader, run_in_batches
 from official_bert.graph_text.tokenizer import readable
 from official_bert.io import errors
 from official_bert.io.errors import InputError
+from official_bert.metrics import calibration
 from official_bert.metrics.entities import entity_scores, find_entities
 from official_bert.modeling import BertTagger
 from official_bert.modeling.losses import cross_entropy
 from official_bert.tasks import temperature
 from official_bert.tasks.base import DataFiles, Task, TaskObjective
-from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 from official_bert.tasks.settings import TaskSettings, recorded
 from official_bert.tasks.tagging.windows import (
     EncodedWords,
@@ -96,7 +97,7 @@ def tag_words(
 _find_words = re.compile("[^ \t\r\n]+").finditer
 _MIN_SENTENCE_IDEOGRAPHS = 4  # a text of so many without a blank is hardly one word
 _ends_a_sentence = re.compile(r"[^\s.?!][.?!]\s*$").search
-_FILE_ENDINGS = (".conll", ".txt", *OTHER_ENDINGS)
+_FILE_ENDINGS = (".conll", ".txt", ".json", *OTHER_ENDINGS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,11 +106,11 @@ class TaggingSettings(TaskSettings):
 
     Attributes:
         checkpoint_labels: the tags of the checkpoint that the run starts from; None if unknown.
-        split_punctuation: whether punctuation and ideographs of a text are words of their own.
+        pre_tokenized: whether only blanks separate the words of a text that is tagged.
         temperature: what logits are divided by for probabilities; None for 1.
     """
 
-    split_punctuation: bool = recorded(False)
+    pre_tokenized: bool | None = None
     temperature: float | None = recorded()
     labels: Sequence[str] | None = None
     checkpoint_labels: Sequence[str] | None = None
@@ -123,7 +124,6 @@ class TaggingTask(Task):
     text_inputs: ClassVar = {"text": [None]}
     temperature: float | None = None  # by which logits are divided for probabilities; None for 1
     keeps_logits = False  # for an evaluation of the probabilities
-    splits_punctuation = False  # of the texts that a client tags; a file has words
 
     def __init__(self, labels: Sequence[str] | None = None, document_context: bool = False):
         """Sets the tags in the order of the outputs, None for those of the training file, and
@@ -147,7 +147,6 @@ class TaggingTask(Task):
         task = cls(labels, settings.document_context)
         if not settings.do_train:
             task.temperature = temperature.check_temperature(settings.temperature)
-        task.splits_punctuation = bool(settings.split_punctuation)
         task.keeps_logits = bool(settings.calibrate or task.temperature)
         return task
 
@@ -157,11 +156,11 @@ class TaggingTask(Task):
             self._known_labels()
         names = [set_name + ending for ending in _FILE_ENDINGS]
         path, labelled = data_files.path(set_name, names), set_name != "test"
-        source = (
-            read_tagged(path, f"{set_name}_file", labelled)
-            if is_table(path)
-            else read_conll(path, labelled)
-        )
+        source = _read_by_extensions(path, labelled)
+        if source is None and is_table(path):
+            source = read_tagged(path, f"{set_name}_file", labelled)
+        if source is None:
+            source = read_conll(path, labelled)
         if set_name == "train":
             self.labels = collect_labels(source.sentences)
         if set_name == "test":
@@ -284,6 +283,33 @@ class TaggingTask(Task):
             metrics |= temperature.scores(*_word_logits(encoded, outputs), self.temperature)
         return metrics
 
+    def describe_predictions(
+        self, encoded: EncodedWords, outputs: dict[str, np.ndarray]
+    ) -> Iterator[dict[str, Any]]:
+        """Describes the words, the tags and the predicted tags of each sentence.
+
+        A calibrated model also has the probabilities of the predicted tags.
+
+        Args:
+            encoded: the windows of the file.
+            outputs: the outputs for every window.
+        """
+        divisors = {}
+        logits = np.zeros(0)
+        if self.temperature:
+            divisors = {"probability": self.temperature, "raw_probability": 1.0}
+            logits = encoded.select_words(outputs["logits"])
+        first = 0
+        predictions = self.predictions(encoded, outputs)
+        for sentence, tags in zip(encoded.source.sentences, predictions, strict=True):
+            last = first + len(tags)
+            record = {"words": sentence.words, "label": sentence.tags, "prediction": tags}
+            for name, divisor in divisors.items():
+                probabilities = calibration.probabilities(logits[first:last] / divisor)
+                record[name] = numbers(probabilities.max(axis=-1))
+            first = last
+            yield record
+
     def write_predictions(
         self,
         output_dir: str,
@@ -318,23 +344,21 @@ class TaggingTask(Task):
         }
 
     def serving_text(self, model: keras.Model, texts: dict, reader: TextReader) -> dict:
-        if self.splits_punctuation:
-            errors.warn(
-                "The export of text splits at blanks only, so that punctuation stays at its word: "
-                "an export of tensors gives the entities that the folder of the model gives"
-            )
+        errors.warn(
+            "The export of text splits at blanks only, so that punctuation stays at its word: an "
+            "export of tensors gives the entities that the folder of the model gives"
+        )
         return tag_words(model, texts["text"], reader, self._known_labels())
 
     def settings(self) -> dict[str, Any]:
         settings = TaggingSettings(
-            split_punctuation=self.splits_punctuation,
             temperature=self.temperature or None,
         )
         return settings.to_record()
 
     @classmethod
     def client(cls, model: ServedModel, settings: TaggingSettings) -> TaggingClient:
-        return TaggingClient(model, bool(settings.split_punctuation))
+        return TaggingClient(model, bool(settings.pre_tokenized))
 
 
 class TaggingClient(TextClient):
@@ -344,41 +368,38 @@ class TaggingClient(TextClient):
 
     method = "tag"
 
-    def __init__(self, model: ServedModel, splits_punctuation: bool = False):
-        """Connects the client; `splits_punctuation` makes punctuation and ideographs words of
-        their own.
+    def __init__(self, model: ServedModel, pre_tokenized: bool = False):
+        """Connects the client.
+
+        Args:
+            model: the export.
+            pre_tokenized: whether only blanks separate words. Otherwise punctuation and ideographs
+                are words of their own, except in an export of text.
         """
         super().__init__(model, ("text",))
-        self._splits_punctuation, self._has_warned = (
-            splits_punctuation and not model.reads_text,
-            False,
-        )
+        self._pre_tokenized = pre_tokenized or model.reads_text
+        self._has_warned = pre_tokenized
 
     def _warn_of_running_text(self, requests: Sequence[Texts]):
         """Warns once of a text whose punctuation or whose ideographs should be words of their
         own.
         """
-        if self._splits_punctuation or self._has_warned:
+        if not self._pre_tokenized or self._has_warned:
             return
         text = next((text for (text,) in requests if _is_running_text(text)), None)
         if text is not None:
             self._has_warned = True
-            remedy = (
-                "separate them, or pass split_punctuation=True (--split_punctuation), which an "
-                "export of text lacks"
-            )
             errors.warn(
-                "%.60r: a word is what blanks separate, so that its punctuation is a part of it; "
-                "%s",
+                "%.60r: blanks separate words in an export of text, so that punctuation is a part "
+                "of its word; separate them, or open the folder of the model",
                 text,
-                remedy,
             )
 
     def _words(self, text: str) -> list[tuple[str, int, int]]:
         """Returns the words of a text with their offsets."""
-        if self._splits_punctuation:
-            return split_words(text, self.model.tokenizer.basic_tokenizer)
-        return [(match.group(), *match.span()) for match in _find_words(text)]
+        if self._pre_tokenized:
+            return [(match.group(), *match.span()) for match in _find_words(text)]
+        return split_words(text, self.model.tokenizer.basic_tokenizer)
 
     def is_cut(self, texts: Texts) -> bool:
         """A text is read in windows, as a whole."""
@@ -388,22 +409,25 @@ class TaggingClient(TextClient):
         """Returns the entities of a text: `entity_group` (the type), `word` (the text), `start`
         and `end`.
         """
-        (text,), words = texts, answer["tags"]
-        entities = []
-        for entity in find_entities([word["tag"] for word in words]):
-            start, end = words[entity.first]["start"], words[entity.last]["end"]
-            entities.append(
-                {"entity_group": entity.type, "word": text[start:end], "start": start, "end": end}
-            )
-        return entities
+        return answer["entities"]
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """Returns `tags`: for each word the word, its offsets in the text (`start`, `end`) and
-        its `tag`.
+        """Returns `tags` and `entities` of each text.
+
+        `tags` has for each word the word, its offsets in the text (`start`, `end`) and its `tag`.
+        `entities` has for each entity its type (`entity_group`), its text (`word`) and offsets.
         """
         self._warn_of_running_text(requests)
+        tagged_texts = self._tag(requests)
+        answers = []
+        for (text,), words in zip(requests, tagged_texts, strict=True):
+            answers.append({"tags": words, "entities": _group(text, words)})
+        return answers
+
+    def _tag(self, requests: Sequence[Texts]) -> list[list[dict]]:
+        """Returns the words of each text with their tags."""
         if self.model.reads_text:
-            return super().answers(requests)
+            return [self.answer(row)["tags"] for row in self.rows(requests)]
         words = [self._words(text) for (text,) in requests]
         sentences = [
             Sentence(number, number, [[word] for word, _, _ in text_words], None)
@@ -414,9 +438,7 @@ class TaggingClient(TextClient):
         tags = iter(())
         if len(encoded):
             tags = iter(encoded.select_words(self.model.run(encoded)["tags"]))
-        return [
-            {"tags": [_tagged(*word, next(tags)) for word in text_words]} for text_words in words
-        ]
+        return [[_tagged(*word, next(tags)) for word in text_words] for text_words in words]
 
     def answer(self, row: Row) -> dict:
         words = zip(row["words"], row["starts"], row["ends"], row["tags"], strict=True)
@@ -426,6 +448,23 @@ class TaggingClient(TextClient):
                 for _, (word, start, end, tag) in zip(range(row["num_words"]), words, strict=False)
             ]
         }
+
+
+def _read_by_extensions(path: str, labelled: bool) -> ConllFile | None:
+    """Returns the content of a file that an extension reads; None for other files."""
+    sources = (read(path, labelled) for read in catalog.hooks("read_tagged"))
+    return next((source for source in sources if source is not None), None)
+
+
+def _group(text: str, words: Sequence[dict]) -> list[dict]:
+    """Returns the entities of a text."""
+    entities = []
+    for entity in find_entities([word["tag"] for word in words]):
+        start = words[entity.first]["start"]
+        end = words[entity.last]["end"]
+        fields = {"entity_group": entity.type, "word": text[start:end], "start": start, "end": end}
+        entities.append(fields)
+    return entities
 
 
 def _word_logits(

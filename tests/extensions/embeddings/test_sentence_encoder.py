@@ -97,6 +97,8 @@ def test_the_batch_size_does_not_matter(folder):
 
 def test_long_texts_are_truncated(folder):
     short = SentenceEncoder(folder, max_seq_length=4)
+    described = f"folder={str(folder)!r}, dimensions=16, max_seq_length=4, comparison='cosine'"
+    assert repr(short) == f"SentenceEncoder({described})"
     vector = short.encode("A train left")
     np.testing.assert_array_equal(vector, short.encode("A train sat"))
     message = "max_seq_length=513: the model was made for sequences up to 512"

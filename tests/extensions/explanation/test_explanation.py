@@ -15,7 +15,7 @@ import pytest
 
 from official_bert import BertClassifier, BertConfig, FullTokenizer, Predictor
 from official_bert.io.errors import InputError
-from tests import toy
+from tests import fine_tuning_runs, toy
 from tests.hostile.rows import edit_json
 from tests.serving import exported
 from tests.shared import ROOT
@@ -345,13 +345,17 @@ def heads_shown(monkeypatch) -> list:
     return shown
 
 
-def test_the_code_of_the_guide_runs_and_fits_the_types_of_lit_and_bertviz(tmp_path, heads_shown):
+def test_the_code_of_the_guide_runs_and_fits_the_types_of_lit_and_bertviz(
+    tmp_path, tmp_path_factory, heads_shown
+):
     make_model(tmp_path, 3)
+    tagger_folder = fine_tuning_runs.shared_run(tmp_path_factory, "tagging").output_dir
     page = (ROOT / "docs" / "explaining.md").read_text(encoding="utf-8")
-    names = {"folder": str(tmp_path / "model")}
+    names = {"folder": str(tmp_path / "model"), "tagger_folder": str(tagger_folder)}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, names)
 
+    assert names["page"].startswith("<div style=")
     attentions, tokens = heads_shown
     (layer,) = attentions
     assert tokens == ["[CLS]", "the", "[UNK]", "[UNK]", ".", "[SEP]"]

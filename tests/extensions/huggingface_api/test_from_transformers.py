@@ -293,7 +293,7 @@ def test_words_of_running_text_are_tagged(theirs):
         assert entity["word"] == text[start:end]
         assert end in word_ends
 
-    splits_at_blanks = Predictor(folder, split_punctuation=False)
+    splits_at_blanks = Predictor(folder, pre_tokenized=True)
     words = splits_at_blanks(text)["tags"]
     assert [word["word"] for word in words] == text.split()
 

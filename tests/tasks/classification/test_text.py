@@ -26,7 +26,7 @@ def write(tmp_path):
 
 def make_processor(**settings) -> TextProcessor:
     """The processor of a run with these flags."""
-    values = {"has_header": True} | settings
+    values = {"do_train": False} | settings
     return TextProcessor.from_settings(ClassificationSettings.from_values(values))
 
 
@@ -48,6 +48,69 @@ def test_columns_by_name_may_move_between_files(write):
         ("accuracy", "precision", "recall", "f1"),
         "accuracy",
     )
+
+
+@pytest.mark.parametrize(
+    ("train", "flags", "test", "texts"),
+    [
+        pytest.param(
+            "Message\tTeam\nx\ta\ny\tb\n",
+            {},
+            "Team\tMessage\tText\nc\tthis\tother\n",
+            ("this", None),
+            id="guessed columns",
+        ),
+        pytest.param(
+            "m\tsentence2\tlabel\nx\tz\ta\ny\tz\tb\n",
+            {"text_a_column": "m", "text_b_column": "sentence2"},
+            "sentence2\tm\nother\tthis\n",
+            ("this", "other"),
+            id="pairs",
+        ),
+        pytest.param(
+            "text\tsentence2\tlabel\nx\tz\ta\ny\tz\tb\n",
+            {"text_b_column": ""},
+            "sentence2\ttext\nother\tthis\n",
+            ("this", None),
+            id="no second text",
+        ),
+        pytest.param(
+            "1\tx\ta\n2\ty\tb\n",
+            {"text_a_column": "1", "has_header": False},
+            "3\tthis\n",
+            ("this", None),
+            id="numbers",
+        ),
+        pytest.param(
+            "Message\tTeam\nx\ta\ny\tb\n",
+            {},
+            "Sentence\tdate\nthis\tnow\n",
+            ("this", None),
+            id="a usual name in place of that of the training",
+        ),
+    ],
+)
+def test_a_later_run_reads_the_columns_of_the_training(write, train, flags, test, texts):
+    data_dir = write(train=train, test=test)
+    trained = make_processor(do_train=True, **flags)
+    trained.get_train_examples(data_dir)
+    record = json.loads(json.dumps(trained.settings()))
+    for processor in (
+        make_processor(**record),
+        make_processor(**make_processor(**record).settings()),
+    ):
+        (example,) = processor.get_test_examples(data_dir)
+        assert (example.text_a, example.text_b) == texts
+    # A training does not read them.
+    with_record = make_processor(do_train=True, **record | {"has_header": True})
+    assert with_record.settings().get("columns") is None
+
+
+def test_damaged_columns_of_a_record_are_refused():
+    with pytest.raises(
+        InputError, match=r"^task.json: columns is \[3\], which are no names by role"
+    ):
+        make_processor(columns=[3])
 
 
 def test_pairs_by_number_without_a_header(write):
@@ -87,6 +150,86 @@ def test_several_labels_at_once(write):
         TextProcessor(
             "text", labels=["x", "z"], is_multi_label=True, label_separator=";"
         ).get_train_examples(data_dir)
+
+
+ONE_HOT = "text\tspam\thelp\nx\t1\t0\ny\t0\t1\n"
+MULTI_HOT = "text\tspam\thelp\nx\t1\t1.0\ny\tfalse\t0\n"
+
+
+def read_targets(data_dir, **flags):
+    processor = make_processor(do_train=True, **flags)
+    examples = processor.get_train_examples(data_dir)
+    return processor.get_labels(), [example.label for example in examples]
+
+
+def test_a_column_for_each_label(write):
+    columns = {"label_column": "spam,Help"}
+    data_dir = write(train=ONE_HOT, dev="Help\tspam\ttext\n1\t0\tz\n", test="text\nw\n")
+    assert read_targets(data_dir, **columns) == (["spam", "help"], ["spam", "help"])
+    trained = make_processor(do_train=True, **columns)
+    trained.get_train_examples(data_dir)
+    # A later run knows the columns.
+    later = make_processor(checkpoint_labels=["spam", "help"], **trained.settings())
+    (example,) = later.get_test_examples(data_dir)
+    assert example.text_a == "w"
+    with pytest.raises(InputError, match=r"dev.tsv: line 2: has the label 'Help', which is none"):
+        later.get_dev_examples(data_dir)
+    write(dev="help\tspam\ttext\n1\t0\tz\n")
+    assert later.get_dev_examples(data_dir)[0].label == "help"
+    multi = read_targets(write(train=MULTI_HOT), label_type="multi", **columns)
+    assert multi == (["spam", "help"], [("spam", "help"), ()])
+    # A column may have such a name.
+    data_dir = write(train="text\tspam,help\nx\ta\ny\tb\n")
+    assert read_targets(data_dir, label_column="spam,help") == (["a", "b"], ["a", "b"])
+
+
+def test_a_vector_for_the_named_labels(write):
+    data_dir = write(train="text\tlabel\nx\t[1, 0, 1]\ny\t0,0,0\n")
+    flags = {"label_type": "multi", "labels": ["a", "b", "c"]}
+    assert read_targets(data_dir, **flags)[1] == [("a", "c"), ()]
+
+
+@pytest.mark.parametrize(
+    ("train", "flags", "message"),
+    [
+        pytest.param(
+            ONE_HOT,
+            {},
+            "the columns spam, help have zeros and ones; if they are the labels, give "
+            "--label_column=spam,help, or else the column of the label$",
+            id="no flag",
+        ),
+        pytest.param(
+            MULTI_HOT,
+            {},
+            ".* give --label_column=spam,help --label_type=multi, or else",
+            id="no flag for several",
+        ),
+        pytest.param(
+            MULTI_HOT,
+            {"label_column": "spam,help"},
+            "line 2: 2 of the columns spam, help are 1; give the example one label, or add "
+            "--label_type=multi$",
+            id="several for one label",
+        ),
+        pytest.param(
+            ONE_HOT.replace("0", "2"),
+            {"label_column": "spam,help"},
+            "line 2: the column help of a label has '2'; write 0 or 1$",
+            id="another number",
+        ),
+        pytest.param(
+            "text\tlabel\nx\t[1, 0]\ny\t[0, 1]\n",
+            {"label_type": "multi"},
+            "each example has 2 zeros or ones .* name those of the zeros and ones in their order, "
+            "--labels=a,b$",
+            id="vectors without names",
+        ),
+    ],
+)
+def test_zeros_and_ones_that_are_refused(write, train, flags, message):
+    with pytest.raises(InputError, match=rf"train.tsv: {message}"):
+        read_targets(write(train=train), **flags)
 
 
 def test_scores(write):

@@ -18,11 +18,15 @@ from official_bert.tokenization import BasicTokenizer
 TEXT = "The cat sat, (the 'dog') in the\u00a0north-east caf\u0065\u0301\u200b."
 
 
-def client_of(tokenizer, splits: bool, tag: bytes = b"B-LOC") -> TaggingClient:
-    """A client of a model that gives each piece the same tag."""
-    model = types.SimpleNamespace(tokenizer=tokenizer, reads_text=False, max_seq_length=32)
+def client_of(
+    tokenizer, splits: bool, tag: bytes = b"B-LOC", reads_text: bool = False
+) -> TaggingClient:
+    """A client of a model that gives each piece the same tag; one that reads text has no words."""
+    model = types.SimpleNamespace(tokenizer=tokenizer, reads_text=reads_text, max_seq_length=32)
     model.run = lambda encoded: {"tags": np.full((len(encoded), 32), tag, object)}
-    return TaggingClient(model, splits)
+    row = {"num_words": 0, "words": [], "starts": [], "ends": [], "tags": []}
+    model.run_texts = lambda texts: [row for _ in texts["text"]]
+    return TaggingClient(model, pre_tokenized=not splits)
 
 
 def tagged_words(client: TaggingClient, text: str) -> list[str]:
@@ -73,23 +77,27 @@ def test_words_of_running_text_and_of_a_file(tokenizer):
         ("", False),
     ],
 )
-def test_running_text_for_a_model_of_words_is_warned_of_once(tokenizer, caplog, text, is_warned):
-    for client in (client_of(tokenizer, splits=False), client_of(tokenizer, splits=True)):
+def test_running_text_for_an_export_of_text_is_warned_of_once(tokenizer, caplog, text, is_warned):
+    for client in (
+        client_of(tokenizer, splits=True, reads_text=True),
+        client_of(tokenizer, splits=False, reads_text=True),
+        client_of(tokenizer, splits=True),
+    ):
         client.answers([(text,)])
         client.answers([(text,)])
-    warnings = [
-        record.getMessage()
-        for record in caplog.records
-        if "a word is what blanks separate" in record.msg
-    ]
+    warnings = [text for text in caplog.messages if "blanks separate words in an export" in text]
     assert len(warnings) == is_warned
-    assert all("split_punctuation=True" in warning for warning in warnings)
 
 
-def test_the_record_of_an_export_names_how_words_are_separated():
-    assert TaggingTask.from_settings(
-        None, TaggingSettings.from_values({"labels": ["O"], "split_punctuation": True})
-    ).settings() == {"split_punctuation": True}
-    assert TaggingTask.from_settings(
-        None, TaggingSettings.from_values({"labels": ["O"]})
-    ).settings() == {"split_punctuation": False}
+def test_entities_are_groups_of_words(tokenizer):
+    text = "the cat, (the dog)"
+    (answer,) = client_of(tokenizer, splits=True, tag=b"I-X").answers([(text,)])
+    (entity,) = answer["entities"]
+    assert entity == {"entity_group": "X", "word": text, "start": 0, "end": len(text)}
+    assert client_of(tokenizer, splits=True).postprocess((text,), answer) == [entity]
+
+
+def test_a_record_of_an_earlier_version_separates_no_words():
+    values = {"labels": ["O"], "split_punctuation": False}
+    task = TaggingTask.from_settings(None, TaggingSettings.from_values(values))
+    assert task.settings() == {}

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from official_bert.data.model_inputs import ModelInputs, RaggedRows
-from official_bert.data.tables import ConllFile, Sentence, to_iob2
+from official_bert.data.tables import ConllFile, Sentence
+from official_bert.data.tag_schemes import to_iob2
 from official_bert.io.errors import InputError
 from official_bert.tasks.base import DataFiles
 from official_bert.tasks.tagging.task import TaggingSettings, TaggingTask

@@ -1,5 +1,5 @@
-"""The compiled functions between bfloat16's products: each against numpy, and a training's
-gradients with all of them.
+"""The compiled functions between the products of a training on CPUs: each against numpy, and the
+gradients of a training with all of them.
 
 A gradient is compared in one direction with a difference quotient that numpy computes in float64.
 """
@@ -12,7 +12,8 @@ import tensorflow as tf
 from numpy.testing import assert_allclose
 
 from official_bert import BertConfig, BertPretrainer
-from official_bert.modeling import cpu_bfloat16
+from official_bert.modeling import cpu_layers
+from official_bert.modeling.dropout_masks import dropout_mask
 from official_bert.modeling.layers import gelu
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training.precision import computing_in
@@ -44,89 +45,70 @@ def gelu_with_bias(product, bias):
     return 0.5 * x * share
 
 
-def merged(product, residual, bias, gamma, beta, epsilon, keep, rate):
-    scaled = (product + bias) / (1 - rate)
+def merged(product, residual, bias, gamma, beta, seed, index):
+    keep = dropout_mask(product, RATE, seed, index).numpy()
+    scaled = (product + bias) / (1 - RATE)
     x = np.where(keep, scaled, 0) + residual
     mean = x.mean(-1, keepdims=True)
     variance = x.var(-1, keepdims=True)
-    deviation = np.sqrt(variance + epsilon)
+    deviation = np.sqrt(variance + 1e-12)
     return (x - mean) / deviation * gamma + beta
 
 
-def attention_weights(scores, bias, keep, rate):
+def attention_weights(scores, bias, seed, index):
+    keep = dropout_mask(scores, RATE, seed, index).numpy()
     biased = scores + bias
     largest = biased.max(-1, keepdims=True)
     exponentials = np.exp(biased - largest)
     totals = exponentials.sum(-1, keepdims=True)
     probabilities = exponentials / totals
-    scaled = probabilities / (1 - rate)
+    scaled = probabilities / (1 - RATE)
     return np.where(keep, scaled, 0)
 
 
-def draw_mask(*shape: int) -> tf.Tensor:
-    return tf.constant(RANDOM.random(shape) > 0.3)
-
-
-# The masks of dropout with their rates.
-KEPT = (draw_mask(ROWS, WIDTH), tf.constant(0.3))
-ALL = (tf.constant(True), tf.constant(0.0))
+RATE = 0.3
+DROPOUT = (tf.constant([1, 2]), tf.constant(3))
 MATRIX = drawn(ROWS, WIDTH)
 BIAS = drawn(WIDTH, dtype="float32")
 GAMMA = drawn(WIDTH, dtype="float32")
 BETA = drawn(WIDTH, dtype="float32")
 RESIDUAL = drawn(ROWS, WIDTH)
-EPSILON = tf.constant(1e-12)
-SUB_LAYER = (MATRIX, RESIDUAL, BIAS, GAMMA, BETA, EPSILON)
+SUB_LAYER = (MATRIX, RESIDUAL, BIAS, GAMMA, BETA)
 SCORES = drawn(2, 3, 4, WIDTH)
 DRAWN_BIAS = RANDOM.choice([0.0, -10000.0], (2, 1, 1, WIDTH))
 SCORE_BIAS = tf.constant(DRAWN_BIAS, tf.float32)
-KEPT_SCORES = (draw_mask(2, 3, 4, WIDTH), tf.constant(0.3))
 
 
 @pytest.mark.parametrize(
     ("function", "arguments", "num_gradients", "reference"),
     [
         pytest.param(
-            cpu_bfloat16.activated(None),
+            cpu_layers.activated(None),
             (MATRIX, BIAS),
             2,
             add_bias,
             id="bias",
         ),
         pytest.param(
-            cpu_bfloat16.activated(gelu),
+            cpu_layers.activated(gelu),
             (MATRIX, BIAS),
             2,
             gelu_with_bias,
             id="gelu",
         ),
         pytest.param(
-            cpu_bfloat16.merged,
-            (*SUB_LAYER, *ALL),
+            cpu_layers.merged(RATE),
+            (*SUB_LAYER, *DROPOUT),
             5,
             merged,
             id="end",
         ),
         pytest.param(
-            cpu_bfloat16.merged,
-            (*SUB_LAYER, *KEPT),
-            5,
-            merged,
-            id="end, dropout",
-        ),
-        pytest.param(
-            cpu_bfloat16.attention_weights,
-            (SCORES, SCORE_BIAS, *ALL),
+            cpu_layers.attention_weights(RATE),
+            (SCORES, SCORE_BIAS, *DROPOUT),
             1,
             attention_weights,
             id="softmax",
-        ),
-        pytest.param(
-            cpu_bfloat16.attention_weights,
-            (SCORES, SCORE_BIAS, *KEPT_SCORES),
-            1,
-            attention_weights,
-            id="softmax, dropout",
         ),
     ],
 )
@@ -194,7 +176,7 @@ def to_float64(tensor) -> np.ndarray:
         ),
     ],
 )
-def test_gradients_of_a_training_are_as_near_to_float32_as_without(
+def test_gradients_of_a_training_are_those_of_the_plain_layers(
     monkeypatch, hidden_rate, attention_rate, recompute_layers
 ):
     changes = {
@@ -206,8 +188,10 @@ def test_gradients_of_a_training_are_as_near_to_float32_as_without(
     config = BertConfig.from_dict(toy.BERT_CONFIG | changes)
     batch = load_batch(GOLDEN / "model_gelu", "usual")
 
+    monkeypatch.setattr(cpu_layers, "MIN_ELEMENTS", 0)
+
     def losses_and_gradients(dtype, is_available):
-        monkeypatch.setattr(cpu_bfloat16, "is_available", is_available)
+        monkeypatch.setattr(cpu_layers, "is_available", lambda: is_available)
         with computing_in(dtype):
             seed_initial_weights(3)
             model = BertPretrainer(config, recompute_layers=recompute_layers)
@@ -225,21 +209,45 @@ def test_gradients_of_a_training_are_as_near_to_float32_as_without(
             return loss, sums, dense
 
         graph = run.get_concrete_function().graph
-        operation_types = {operation.type for operation in graph.get_operations()}
-        is_fused = "PartitionedCall" in operation_types
+        is_fused = any("merge" in name for name in called_functions(graph))
         loss, sums, gradients = run()
         flat_gradients = [np.ravel(gradient) for gradient in gradients]
         return is_fused, float(loss), sums, np.concatenate(flat_gradients)
 
-    is_fused, loss, sums, expected = losses_and_gradients("float32", cpu_bfloat16.is_available)
+    is_fused, loss, sums, expected = losses_and_gradients("float32", is_available=False)
     assert not is_fused
+    expected_norm = np.linalg.norm(expected)
+    is_fused, fused_loss, _, gradients = losses_and_gradients("float32", is_available=True)
+    assert is_fused
+    assert fused_loss == pytest.approx(loss, rel=1e-6)
+    assert np.linalg.norm(gradients - expected) < 1e-6 * expected_norm
+
     errors = []
-    for is_available in (lambda: False, cpu_bfloat16.is_available):
+    for is_available in (False, True):
         is_fused, loss_16, sums_16, gradients = losses_and_gradients("bfloat16", is_available)
+        assert is_fused == is_available
         assert loss_16 == pytest.approx(loss, rel=2e-2)
         assert sums_16.keys() == sums.keys()
-        error_norm = np.linalg.norm(gradients - expected)
-        errors.append(error_norm / np.linalg.norm(expected))
-    assert is_fused
+        errors.append(np.linalg.norm(gradients - expected) / expected_norm)
     plain_error, fused_error = errors
     assert fused_error < 1.3 * plain_error < 0.1
+
+
+def called_functions(graph: tf.Graph) -> list[str]:
+    """Returns the names of the functions that a graph calls."""
+    operations = graph.get_operations()
+    return [call.get_attr("f").name for call in operations if call.type == "PartitionedCall"]
+
+
+def test_small_inputs_and_unknown_shapes_are_not_compiled():
+    dense = cpu_layers.Dense(4, BertConfig(vocab_size=10), activation="gelu")
+    dense.build((None, 8))
+
+    def is_compiled(shape) -> bool:
+        function = tf.function(lambda x: dense.apply(x, DROPOUT[0]))
+        graph = function.get_concrete_function(tf.TensorSpec(shape)).graph
+        return bool(called_functions(graph))
+
+    assert is_compiled((2**14, 8))
+    assert not is_compiled((2**14 - 1, 8))
+    assert not is_compiled((None, 8))

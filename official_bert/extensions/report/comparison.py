@@ -1,0 +1,198 @@
+"""The page that compares several runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from official_bert.extensions.report.charts import Chart, Series, draw_curves
+from official_bert.extensions.report.page import Page, Section
+from official_bert.extensions.report.run_sections import describe_state, format_metric, smooth
+from official_bert.io.markup import Cell, make_table
+from official_bert.options.fields import format_value
+from official_bert.training.run_record import RunRecord, is_number
+
+_CURVES = (
+    "loss",
+    "masked_lm_accuracy",
+    "next_sentence_accuracy",
+    "learning_rate",
+)
+_MOST_CURVES = 16  # of a chart; more cannot be told apart
+_MOST_METRICS = 8
+
+
+class _Group(NamedTuple):
+    """Runs that differ only in their seeds."""
+
+    settings: str
+    runs: list[RunRecord]
+
+    def values(self, metric: str) -> list[float]:
+        """Returns the finite values of a metric on the first evaluated set."""
+        values = [_find_value(run, metric) for run in self.runs]
+        return [value for value in values if value is not None]
+
+
+def make_comparison(runs: Sequence[RunRecord]) -> Page:
+    """Returns the page about several runs, side by side.
+
+    Args:
+        runs: the runs.
+    """
+    names = _name_runs(runs)
+    differing = _find_differing(runs)
+    metrics = _list_metrics(runs)
+    groups = _group_runs(runs, differing)
+    sections = [
+        _tabulate_groups(groups, metrics),
+        _tabulate_runs(
+            runs,
+            names,
+            differing,
+            metrics,
+        ),
+        *_draw_all(runs, names),
+    ]
+    title = f"Comparison of {len(runs)} runs"
+    return Page(title, ", ".join(run.folder for run in runs), sections)
+
+
+def _name_runs(runs: Sequence[RunRecord]) -> list[str]:
+    """Returns the names of the folders, with those of their parents if they are equal."""
+    names = [run.name for run in runs]
+    has_equal_names = len(set(names)) < len(names)
+    return [run.folder for run in runs] if has_equal_names else names
+
+
+def _find_differing(runs: Sequence[RunRecord]) -> list[str]:
+    """Returns the flags in which the runs differ, without those about where and what is done."""
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    return [
+        name for name in names if len({format_value(run.settings.get(name)) for run in runs}) > 1
+    ]
+
+
+def _list_metrics(runs: Sequence[RunRecord]) -> list[str]:
+    """Returns the metrics that the table has: the main ones, then those of all sets."""
+    main_metrics = [run.main_metric for run in runs if run.main_metric]
+    metrics = [
+        name
+        for run in runs
+        for results in list(run.results.values())[:1]
+        for name in results
+        if name.removeprefix("eval_") in ("accuracy", "loss", "macro_f1", "f1", "exact_match")
+    ]
+    return list(dict.fromkeys([*main_metrics, *metrics]))[:_MOST_METRICS]
+
+
+def _find_value(run: RunRecord, metric: str) -> float | None:
+    if metric == run.main_metric:
+        return run.headline if is_number(run.headline) else None
+    for results in run.results.values():
+        value = results.get(metric)
+        return value if is_number(value) else None
+    return None
+
+
+def _group_runs(runs: Sequence[RunRecord], differing: Sequence[str]) -> list[_Group]:
+    groups: dict[str, _Group] = {}
+    for run in runs:
+        values = [f"{name}={format_value(run.settings.get(name))}" for name in differing]
+        settings = ", ".join(values) or "the same flags"
+        groups.setdefault(settings, _Group(settings, [])).runs.append(run)
+    return list(groups.values())
+
+
+def _tabulate_groups(groups: Sequence[_Group], metrics: Sequence[str]) -> Section:
+    """Returns the table of the means and standard deviations over seeds."""
+    rows = []
+    for group in groups:
+        cells: list = [group.settings, len(group.runs)]
+        for metric in metrics:
+            values = group.values(metric)
+            if not values:
+                cells.append("")
+                continue
+            mean = float(np.mean(values))
+            text = format_metric(metric, mean)
+            if len(values) > 1:
+                text += f" ± {format_metric(metric, float(np.std(values, ddof=1)))}"
+            cells.append(Cell(text, mean))
+        rows.append(cells)
+    note = (
+        "Runs that differ only in the seed are one row: the mean, and ± the standard deviation of "
+        "one run."
+    )
+    return Section("Means over seeds", [note, make_table(("flags", "runs", *metrics), rows)])
+
+
+def _tabulate_runs(
+    runs: Sequence[RunRecord],
+    names: Sequence[str],
+    differing: Sequence[str],
+    metrics: Sequence[str],
+) -> Section:
+    rows = []
+    for run, name in zip(runs, names, strict=True):
+        cells: list = [name, str(run.start.get("seed"))]
+        cells += [format_value(run.settings.get(flag)) for flag in differing]
+        for metric in metrics:
+            value = _find_value(run, metric)
+            cells.append("" if value is None else Cell(format_metric(metric, value), value))
+        loss = run.end.get("final_loss") if run.end else None
+        cells.append(float(loss) if is_number(loss) else "")
+        cells.append(describe_state(run))
+        rows.append(cells)
+    heads = ("run", "seed", *(f"--{flag}" for flag in differing), *metrics, "final loss", "state")
+    return Section("All runs", [make_table(heads, rows)])
+
+
+def _draw_all(runs: Sequence[RunRecord], names: Sequence[str]) -> list[Section]:
+    shown = list(zip(runs, names, strict=True))[:_MOST_CURVES]
+    training = []
+    for field in _CURVES:
+        curves = []
+        for run, name in shown:
+            lines = [line for line in run.train_lines if is_number(line.get(field))]
+            values = [line[field] for line in lines]
+            if field != "learning_rate":
+                values = smooth(values)
+            curves.append(Series(name, [line["step"] for line in lines], values))
+        if any(len(curve.xs) > 1 for curve in curves):
+            label = field.replace("_", " ")
+            chart = Chart(
+                f"compare_{field}",
+                f"{label} of all runs",
+                "step",
+                label,
+            )
+            training.append(draw_curves(chart, curves))
+    sections = []
+    if training:
+        note = "Curves are smoothed."
+        if len(runs) > _MOST_CURVES:
+            note += f" They are those of the first {_MOST_CURVES} of {len(runs)} runs."
+        sections.append(Section("Training", [note, *training]))
+    evaluated = [(run, name) for run, name in shown if run.best_evaluation]
+    metrics = dict.fromkeys(run.main_metric for run, _ in evaluated)
+    pictures = []
+    for metric in metrics:
+        curves = []
+        for run, name in evaluated:
+            steps = [line["step"] for line in run.evaluations]
+            values = [line.get(metric, math.nan) for line in run.evaluations]
+            curves.append(Series(name, steps, values))
+        chart = Chart(
+            f"compare_{metric}",
+            f"{metric} of all runs",
+            "step",
+            metric,
+        )
+        pictures.append(draw_curves(chart, curves))
+    if pictures:
+        sections.append(Section("Evaluations during training", list(pictures)))
+    return sections

@@ -1,0 +1,87 @@
+"""The columns that the answer to a request adds to its row."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from official_bert.io.errors import InputError
+
+PROBABILITY = "probability"
+ERROR = "error"
+_TAKEN_PREFIX = "predicted_"
+
+
+def make_columns(answer: Mapping[str, Any], all_probabilities: bool) -> dict[str, Any]:
+    """Returns the columns of an answer by name.
+
+    The mapping or the list `probabilities` becomes the column `probability`, that of the
+    prediction. A model of several labels has none.
+
+    Args:
+        answer: the answer of a Predictor.
+        all_probabilities: whether each label has a column, such as `probability_spam`.
+    """
+    columns = {name: value for name, value in answer.items() if name != "probabilities"}
+    probabilities = answer.get("probabilities")
+    if isinstance(probabilities, list):
+        probabilities = dict(enumerate(probabilities))
+    if not isinstance(probabilities, Mapping):
+        return dict(answer)
+    if "labels" not in answer and probabilities:
+        columns[PROBABILITY] = max(probabilities.values())
+    if all_probabilities:
+        for label, probability in probabilities.items():
+            columns[f"{PROBABILITY}_{label}"] = probability
+    return columns
+
+
+def choose_names(columns: Iterable[str], names: Sequence[str], path: str) -> dict[str, str]:
+    """Returns the names of added columns in a table, by column.
+
+    A column whose name the table has gets a prefix, as in `predicted_label`.
+
+    Args:
+        columns: the columns of the answers.
+        names: the names of the columns of the table.
+        path: the table, for the error.
+
+    Raises:
+        InputError: the table has the name with the prefix, too.
+    """
+    new_names = {}
+    for column in columns:
+        name = column
+        if name in names:
+            name = f"{_TAKEN_PREFIX}{column}"
+        if name in names:
+            raise InputError(
+                f"{path}: has the columns {column} and {name}, so that the predictions have no "
+                "name; rename one of the two"
+            )
+        new_names[column] = name
+    return new_names
+
+
+def format_cell(value: Any) -> str:
+    """Returns the text of a value in TSV or CSV.
+
+    Labels without commas are separated by commas. Other lists, and mappings, are JSON.
+
+    Args:
+        value: the value: that of a column of the input, or of an answer.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list) and all(_is_plain_label(element) for element in value):
+        return ",".join(value)
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
+
+
+def _is_plain_label(value: Any) -> bool:
+    return isinstance(value, str) and "," not in value and value == value.strip() != ""
