@@ -2,6 +2,8 @@
 
 from official_bert.extension import Command, Extension, Family
 
+_CHECK_FINE_TUNING = "official_bert.commands.first_checks:check_fine_tuning"
+
 # In the order in which a model is made and used.
 _COMMANDS = {
     "build_vocab": Command(
@@ -23,6 +25,7 @@ _COMMANDS = {
         options="official_bert.options.training:PretrainingOptions",
         function="official_bert.fine_tuning.pretrain:pretrain",
         summary="Pre-trains BERT on TFRecords made by create_pretraining_data.",
+        check="official_bert.commands.first_checks:check_pretraining",
     ),
     "launch": Command(
         options="official_bert.options.running:LaunchOptions",
@@ -35,23 +38,27 @@ _COMMANDS = {
         function="official_bert.fine_tuning.run:fine_tune",
         summary="Fine-tunes BERT for text classification or regression, evaluates it, and predicts "
         "with it.",
+        check=_CHECK_FINE_TUNING,
     ),
     "run_squad": Command(
         options="official_bert.options.fine_tuning:SquadOptions",
         function="official_bert.fine_tuning.run:fine_tune",
         summary="Fine-tunes BERT on SQuAD 1.1 or 2.0, predicts answers with it, and scores them.",
+        check=_CHECK_FINE_TUNING,
     ),
     "run_swag": Command(
         options="official_bert.options.fine_tuning:ChoiceOptions",
         function="official_bert.fine_tuning.run:fine_tune",
         summary="Fine-tunes BERT for multiple choice on SWAG or CODAH, evaluates it, and predicts "
         "with it.",
+        check=_CHECK_FINE_TUNING,
     ),
     "run_ner": Command(
         options="official_bert.options.fine_tuning:TaggingOptions",
         function="official_bert.fine_tuning.run:fine_tune",
         summary="Fine-tunes BERT for named entity recognition on files in CoNLL's format, "
         "evaluates it, and predicts with it.",
+        check=_CHECK_FINE_TUNING,
     ),
     "extract_features": Command(
         options="official_bert.options.serving:ExtractionOptions",
@@ -69,6 +76,7 @@ _COMMANDS = {
         function="official_bert.commands.predict:run",
         summary="Runs a trained or exported model on lines of text and writes its predictions as "
         "JSON lines.",
+        check="official_bert.commands.first_checks:check_prediction",
     ),
     "convert_checkpoint": Command(
         options="official_bert.options.serving:ConversionOptions",

@@ -73,11 +73,15 @@ class Command(NamedTuple):
             `options.fields.option`.
         function: `module:name` of the function that is called with the options.
         summary: what the command does, in one sentence; the docstring of its script, if it has one.
+        check: `module:name` of a function of the options that raises InputError for a wrong path;
+            "" for none. It is called if a flag names a missing file, before the module of
+            `function` is imported, and must not import TensorFlow.
     """
 
     options: str
     function: str
     summary: str
+    check: str = ""
 
 
 class Family(NamedTuple):

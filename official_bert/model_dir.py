@@ -335,6 +335,18 @@ def make_class_record(name: str, label_type: str | None) -> TaskRecord:
     return TaskRecord(task_name, family, settings)
 
 
+def make_no_model_error(path: str) -> InputError:
+    """Returns the error of a path that is neither a trained model nor an export.
+
+    Args:
+        path: the path.
+    """
+    return InputError(
+        f"{path}: holds no model; name an --export_dir, a version in it, or the --output_dir of a "
+        "training"
+    )
+
+
 def make_default_labels(number: int) -> list[str]:
     """Returns transformers' names for outputs without a label: LABEL_0, LABEL_1, ...
 

@@ -73,7 +73,7 @@ HEAVY = ("tensorflow", "keras", "tensorflow_text")
 TENSORFLOW_MODULES = ("modeling.layers", "modeling.cpu_bfloat16", "modeling.vocabulary_loss")
 MAX_LINES = 500  # without docstrings, which no budget counts
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES = 270
+MAX_FILES = 272
 
 WITH_IMPORTER, LATE, NEVER = (
     "with its importer",

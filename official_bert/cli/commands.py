@@ -9,12 +9,14 @@ TensorFlow.
 import functools
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from absl import flags as absl_flags
 
 from official_bert import catalog
-from official_bert.cli import flags
+from official_bert.cli import flags, lean_imports
 from official_bert.io.errors import did_you_mean
+from official_bert.options.fields import names_missing_file
 from official_bert.version import __version__
 
 absl_flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
@@ -49,7 +51,24 @@ def run_command(name: str) -> None:
     Args:
         name: the name of the command in the catalog.
     """
-    flags.run(functools.partial(load, name), catalog.options_class(name))
+    lean_imports.install()
+    flags.run(lambda: functools.partial(execute, name), catalog.options_class(name))
+
+
+def execute(name: str, options: Any) -> None:
+    """Call the function of a command.
+
+    Args:
+        name: the name of the command in the catalog.
+        options: the options of the command.
+
+    Raises:
+        InputError: a flag names a wrong path. It is named before the function is imported.
+    """
+    check = catalog.commands()[name].check
+    if check and names_missing_file(options):
+        catalog.load(check)(options)
+    load(name)(options)
 
 
 def load(name: str) -> Callable:

@@ -19,12 +19,12 @@ from typing import Any, BinaryIO, NamedTuple
 from absl import logging
 
 from official_bert import catalog
-from official_bert.commands.predict_mode import STANDARD, PredictMode, Window, input_name
+from official_bert.commands.predict_mode import PredictMode, Window, input_name
 from official_bert.data.column_roles import fold_name
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
-from official_bert.options.serving import JSON, STOP, PredictOptions
+from official_bert.options.serving import JSON, STANDARD, STOP, PredictOptions
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor, setting_fields
 from official_bert.training import cpu_heap
 from official_bert.training.distribution import log_devices

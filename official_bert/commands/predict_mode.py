@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from official_bert.options.serving import PredictOptions
+from official_bert.options.serving import STANDARD, PredictOptions
 from official_bert.serving.predictor import Predictor
-
-STANDARD = "-"  # the name of standard input and standard output
 
 
 class Window(NamedTuple):

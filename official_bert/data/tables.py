@@ -86,7 +86,7 @@ def read_tsv(path: str, decompresses: bool = False) -> Iterator[Row]:
     Raises:
         InputError: there is no such file, or it does not look like UTF-8 text.
     """
-    _check_there(path)
+    check_there(path)
     num_blank = 0
     for line, text in numbered_lines(path, decompresses=decompresses):
         if text.strip(" "):
@@ -115,7 +115,7 @@ def read_csv(
     Raises:
         InputError: there is no such file, or its quotes are wrong.
     """
-    _check_there(path)
+    check_there(path)
     csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     numbered = numbered_lines(path, decompresses=decompresses, keeps_returns=keeps_returns)
     lines = (f"{text}\n" for _, text in numbered)
@@ -139,9 +139,14 @@ def read_csv(
     log_blank(path, num_blank)
 
 
-def _check_there(path: str):
-    """Raises InputError if there is no such file, but one in another form, or one beside the
-    folder.
+def check_there(path: str) -> None:
+    """Checks that no other file is meant by the path of a missing one.
+
+    Args:
+        path: the path of a table.
+
+    Raises:
+        InputError: there is no such file, but one in another form, or one beside the folder.
     """
     if files.exists(path):
         return

@@ -325,6 +325,20 @@ def has_type(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and math.isfinite(value)
 
 
+def unconverted(function: Callable) -> Callable:
+    """Returns a function that a dataset traces as it is, without AutoGraph.
+
+    AutoGraph translates `if` and `for` on tensors, which a function of tensors rarely has. The
+    translation takes longer than the trace.
+
+    Args:
+        function: a function whose control flow does not depend on tensors.
+    """
+    import tensorflow as tf
+
+    return tf.autograph.experimental.do_not_convert(function)
+
+
 def untuned() -> "tf.data.Options":
     """Returns options for a pipeline with fixed parallelism, so that TensorFlow starts no thread to
     tune it.

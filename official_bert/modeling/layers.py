@@ -8,7 +8,10 @@ everything between the products in float32. A sum over a batch, such as the grad
 would lose most of its terms in 16 bits.
 """
 
+import contextlib
+import contextvars
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -22,6 +25,7 @@ Tensor = Any  # a tensor of the backend of Keras, or a KerasTensor
 
 LAYER_NORM_EPSILON = 1e-12
 _STRIDE = 0x9E3779B1  # odd, about 2^32 divided by the golden ratio
+_DRAWS_WEIGHTS = contextvars.ContextVar("draws_weights", default=True)
 
 
 @ops.custom_gradient
@@ -105,12 +109,29 @@ def get_activation(activation_string: Any) -> Any:
     return keras.activations.get(name)
 
 
+@contextlib.contextmanager
+def without_random_weights() -> Iterator[None]:
+    """A context that builds models with zeros, because a checkpoint has all of their weights.
+
+    Drawing the weights of BERT-Base takes 2.5 s of a processor.
+    """
+    token = _DRAWS_WEIGHTS.set(False)
+    try:
+        yield
+    finally:
+        _DRAWS_WEIGHTS.reset(token)
+
+
 def create_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
     """Returns an initializer of a normal distribution that is truncated at two deviations.
+
+    In a context of `without_random_weights` it returns zeros.
 
     Args:
         initializer_range: the standard deviation.
     """
+    if not _DRAWS_WEIGHTS.get():
+        return keras.initializers.Zeros()
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 

@@ -5,6 +5,8 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from official_bert.io import files
+
 Check = tuple[Callable[[Any], bool], str]
 
 # Every number of a flag has an upper bound, so that a typing error neither overflows a tensor nor
@@ -21,6 +23,10 @@ THIS_SCRIPT = "This script"
 TEXT = "With --task_name=text"
 COMMON = "Common to the training scripts"
 DEVICES = "Devices"
+
+# Of the flags that name something to read.
+_PATH_ENDINGS = ("_file", "_dir")
+_MODEL_FLAGS = ("model", "init_checkpoint")
 
 
 def between(low: int, high: int, meaning: str = "") -> Check:
@@ -186,6 +192,29 @@ def format_value(value: object) -> str:
         value: the value; a list becomes comma-separated.
     """
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def names_missing_file(options: Any) -> bool:
+    """Returns whether a flag names a local file or folder to read that does not exist.
+
+    The name of a model and a glob count as missing, too.
+
+    Args:
+        options: the options of a command.
+    """
+    for field in dataclasses.fields(options):
+        is_path = field.name.endswith(_PATH_ENDINGS) and not field.name.startswith("output_")
+        if is_path or field.name in _MODEL_FLAGS:
+            value = getattr(options, field.name)
+            paths = value if isinstance(value, list) else [value]
+            if any(path and _is_missing(path) for path in paths):
+                return True
+    return False
+
+
+def _is_missing(path: str) -> bool:
+    """Returns whether there is no such local file; "-" is standard input."""
+    return path != "-" and not files.is_remote(path) and not files.exists(path)
 
 
 def option(  # noqa: PLR0913 - each is named in a declaration

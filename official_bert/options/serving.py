@@ -32,6 +32,7 @@ from official_bert.options.shared import (
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len")
 TENSORS, EXAMPLES = "tensors", "examples"
+STANDARD = "-"  # the name of standard input and standard output
 SAVED_MODEL = "saved_model"  # the format of the core's exports
 
 
@@ -253,10 +254,10 @@ class PredictOptions(PredictorOptions):
     """Flags of official-bert predict."""
 
     input_file: str = option(
-        "-", basic=True, help="The file to read, with one request a line; - is standard input."
+        STANDARD, basic=True, help="The file to read, with one request a line; - is standard input."
     )
     output_file: str = option(
-        "-",
+        STANDARD,
         basic=True,
         help="The file to write, with a JSON object for each line of the input; - is standard "
         "output.",

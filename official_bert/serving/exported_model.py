@@ -23,7 +23,12 @@ from official_bert.data.model_inputs import check_vocabulary
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
 from official_bert.io.reading import field, has_type
-from official_bert.model_dir import LABELS_NAME, read_labels, summarize_labels
+from official_bert.model_dir import (
+    LABELS_NAME,
+    make_no_model_error,
+    read_labels,
+    summarize_labels,
+)
 from official_bert.options.fine_tuning import AUTO, SquadServing
 from official_bert.tokenization import FullTokenizer
 
@@ -492,10 +497,7 @@ def _is_version(folder: str) -> bool:
 def _find_version(model_dir: str) -> str:
     """Returns the folder of a version: the path itself, or else the newest version in it."""
     if not is_export(model_dir):
-        raise InputError(
-            f"{model_dir}: holds no model; name an --export_dir, a version in it, or the "
-            "--output_dir of a training"
-        )
+        raise make_no_model_error(model_dir)
     if _is_version(model_dir):
         return model_dir
     newest_version = list_versions(model_dir)[-1]

@@ -24,6 +24,7 @@ from official_bert.io import reading
 from official_bert.io.errors import InputError, brief
 from official_bert.model_dir import ModelFolder
 from official_bert.model_source import ModelSource, check_stored_config
+from official_bert.modeling.layers import without_random_weights
 from official_bert.options.fields import format_flag, without_flag
 from official_bert.options.serving import ExportOptions, ServedOptions
 from official_bert.options.shared import FLOAT32
@@ -102,7 +103,7 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     task = _make_task(source).for_checkpoint(checkpoint.shapes, tokenizer, config)
     if not registry.is_outside(family):
         _refuse_unread_flags(typed_options, task)
-    with precision.stored_in(dtype):
+    with precision.stored_in(dtype), without_random_weights():
         model = task.build_model(config, use_one_hot_embeddings=False)
     report = load_checkpoint(model, checkpoint)
     report.check_complete(

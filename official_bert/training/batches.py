@@ -17,7 +17,7 @@ from tensorflow.python.trackable.base import Trackable
 
 from official_bert.features import EncodedSet, content_digest
 from official_bert.io.processes import awaited_at_exit
-from official_bert.io.reading import untuned
+from official_bert.io.reading import unconverted, untuned
 from official_bert.training.distribution import replica_hosts, split_over_replicas
 
 LENGTH_MULTIPLE = 8
@@ -283,7 +283,7 @@ class ExampleBatches:
 
         # Dataset.from_generator would call Python when it is deleted, which fails at interpreter
         # shutdown.
-        dataset = tf.data.Dataset.counter().map(read_batch).prefetch(BATCHES_AHEAD)
+        dataset = tf.data.Dataset.counter().map(unconverted(read_batch)).prefetch(BATCHES_AHEAD)
         self._iterator = iter(dataset.with_options(untuned()))
 
     def next_batch(self) -> dict:

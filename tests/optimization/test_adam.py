@@ -14,6 +14,7 @@ from official_bert.optimization import (
     OPTIMIZERS,
     AdamWeightDecayOptimizer,
     LambOptimizer,
+    adam,
     clip_by_global_norm,
     dense_gradients,
 )
@@ -241,7 +242,7 @@ def rate_share(name: str) -> float:
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS.values())
-def test_a_layer_is_one_launch_and_has_the_bits_of_its_variables_alone(kind):
+def test_launches_are_few_and_have_the_bits_of_each_variable_alone(kind, monkeypatch):
     rng = np.random.default_rng(3)
     values = draw_values(rng)
     gradients = draw_values(rng)
@@ -277,13 +278,19 @@ def test_a_layer_is_one_launch_and_has_the_bits_of_its_variables_alone(kind):
             bits[name] = variable.numpy().tobytes()
         return bits, num_launches
 
-    bits_together, num_launches = update_twice(list(SHAPES))
-    assert num_launches == 4
+    names = list(SHAPES)
+    bits_in_vectors, num_vectors = update_twice(names)
+    monkeypatch.setattr(adam, "_MIN_GROUPED_SIZE", 0)
+    bits_in_layers, num_layers = update_twice(names)
     bits_alone = {}
-    for name in SHAPES:
+    for name in names:
         bits, _ = update_twice([name])
         bits_alone |= bits
-    assert bits_together == bits_alone
+    assert bits_in_vectors == bits_in_layers == bits_alone
+    assert num_layers == 4
+    # A vector for each learning rate. LAMB scales each decayed variable by its norm, so that only
+    # the others are in vectors.
+    assert num_vectors == (6 if kind is LambOptimizer else 2)
 
 
 RATE = 0.05

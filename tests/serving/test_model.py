@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -107,6 +108,23 @@ def test_the_label_type_of_a_hugging_face_folder_stays(tmp_path, tokenizer):
     for name in ("huggingface", "tf1"):
         folder = model_dir.ModelFolder(str(tmp_path / name))
         assert folder.task().settings == {"label_type": "multi"}
+
+
+def test_a_served_model_draws_no_weights(tmp_path, tokenizer, monkeypatch):
+    BertClassifier(CONFIG, 3).save_pretrained(str(tmp_path), "tf1", tokenizer, NAMES)
+    drawn_shapes = []
+    draw = keras.initializers.TruncatedNormal.__call__
+
+    def count(initializer, shape, **settings):
+        drawn_shapes.append(shape)
+        return draw(initializer, shape, **settings)
+
+    monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", count)
+    model = CheckpointModel(str(tmp_path)).trained.model
+    assert drawn_shapes == []
+    assert all(np.any(weight.numpy()) for weight in model.weights if "kernel" in weight.path)
+    BertClassifier(CONFIG, 3)
+    assert drawn_shapes
 
 
 def test_heads_beside_those_of_a_pretraining_are_ignored_with_a_warning(

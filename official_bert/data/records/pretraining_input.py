@@ -21,7 +21,7 @@ from official_bert.features import MASKED_LM_POSITIONS, Feature
 from official_bert.io.errors import InputError
 from official_bert.io.files import is_remote
 from official_bert.io.processes import awaited_at_exit
-from official_bert.io.reading import untuned
+from official_bert.io.reading import unconverted, untuned
 
 FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100
@@ -116,7 +116,10 @@ def training_dataset(  # noqa: PLR0913 - each is named in a call
     if not shuffles_each_pass:
         dataset = dataset.shuffle(len(files), seed=seed)
     dataset = dataset.interleave(
-        records, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls
+        unconverted(records),
+        cycle_length=together,
+        block_length=1,
+        num_parallel_calls=parallel_calls,
     )
     dataset = dataset.shuffle(RECORDS_SHUFFLED, seed=seed)
     return _batches(dataset, features, batch_size, limits, masks=masks)
@@ -172,7 +175,7 @@ def count_records(files: Sequence[str]) -> int:
 
 
 def _sequential_records(files: Sequence[str]) -> tf.data.Dataset:
-    return names_and_compressions(files).flat_map(record_dataset)
+    return names_and_compressions(files).flat_map(unconverted(record_dataset))
 
 
 def reading_key(
@@ -249,7 +252,7 @@ def _batches(
     options = untuned()
     options.deterministic = True
     dataset = dataset.batch(num_together * batch_size, drop_remainder=drop_rest).map(
-        parse, BATCHES_AHEAD
+        unconverted(parse), BATCHES_AHEAD
     )
     dataset = dataset.unbatch().prefetch(BATCHES_AHEAD) if num_together > 1 else dataset
     return dataset.with_options(options)

@@ -9,12 +9,12 @@ import numpy as np
 from absl import logging
 
 from official_bert import catalog
-from official_bert.commands.predict_mode import STANDARD, PredictMode, Window, input_name
+from official_bert.commands.predict_mode import PredictMode, Window, input_name
 from official_bert.extensions.retrieval.comparisons import index_of, search
 from official_bert.extensions.retrieval.index import write_index
 from official_bert.extensions.retrieval.options import TOP_K, SearchOptions
 from official_bert.io.errors import InputError
-from official_bert.options.serving import STOP, PredictOptions
+from official_bert.options.serving import STANDARD, STOP, PredictOptions
 from official_bert.serving.predictor import Predictor
 
 

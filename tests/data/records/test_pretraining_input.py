@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.autograph.impl import api
 
 from official_bert.data.records import pretraining_input
 from official_bert.data.records.pretraining_input import (
@@ -209,6 +210,23 @@ def test_no_pipeline_has_a_thread_for_which_its_end_waits(files):
     assert evaluation.options().autotune.enabled is False
     # By default it is None, and TensorFlow tunes the pipeline.
     assert default.options().autotune.enabled is None
+
+
+def test_autograph_translates_no_function_of_a_pipeline(files, monkeypatch):
+    translated = []
+    translate = api._convert_actual
+
+    def count(entity, context):
+        translated.append(entity)
+        return translate(entity, context)
+
+    monkeypatch.setattr(api, "_convert_actual", count)
+    training_dataset(files, FEATURES, 10, seed=1, limits=LIMITS)
+    evaluation_dataset(files, FEATURES, 10, limits=LIMITS)
+    assert translated == []
+    # By default TensorFlow translates the functions.
+    tf.data.Dataset.range(3).map(lambda number: record_values(3) and number)
+    assert translated
 
 
 def test_remote_files_are_read_in_parallel_in_the_same_order(files, monkeypatch):
