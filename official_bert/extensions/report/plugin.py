@@ -86,8 +86,12 @@ class ReportPlugin(TrainingPlugin):
         Args:
             output_dir: the folder of the run.
         """
-        if self._is_wanted:
+        if not self._is_wanted:
+            return
+        try:
             write_report([output_dir], os.path.join(output_dir, PAGE_FILE), has_card=True)
+        except (InputError, OSError) as error:  # the run itself is complete
+            logging.warning("No report is written: %s", error)
 
 
 def describe_set(encoded: EncodedSet, max_seq_length: int) -> dict[str, Any]:

@@ -424,6 +424,9 @@ def _make_settings(run: RunRecord) -> Section:
     if run.data:
         data = [(f"--{name}", format_value(value)) for name, value in run.data.items()]
         parts += [make_table(("data", "value"), data)]
+    records = run.start.get("records")
+    if isinstance(records, Mapping) and is_number(records.get("bytes")):
+        parts.append(f"The record files have {records['bytes']:,} bytes together.")
     if digests:
         parts += [
             "A digest changes with any text, label or order of a set, and with the tokenizer:",

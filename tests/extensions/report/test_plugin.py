@@ -115,13 +115,15 @@ def test_answers_are_marked_in_their_documents(tmp_path):
 def test_a_full_disk_costs_the_predictions_and_not_the_run(tmp_path, monkeypatch, caplog):
     from official_bert.extensions.report import plugin
 
-    def fail(evaluation):
+    def fail(*arguments, **keywords):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(plugin, "write_predictions", fail)
+    monkeypatch.setattr(plugin, "write_report", fail)
     options = fine_tuning_runs.prepared(tmp_path, "classification")
     options = dataclasses.replace(options, num_train_epochs=0.2)
-    flags = {"do_train": True, "do_eval": True}
+    flags = {"do_train": True, "do_eval": True, "report": True}
     fine_tuning_runs.run("classification", options, tmp_path / "output", **flags)
     assert "The report lacks predictions" in caplog.text
+    assert "No report is written: [Errno 28]" in caplog.text
     assert (tmp_path / "output" / "eval_results.txt").exists()

@@ -261,6 +261,7 @@ def test_a_pretraining(tmp_path):
         for step in range(1, 6)
     ]
     start = folders.make_start(script="run_pretraining", flags={"input_file": ["a", "b"]})
+    start["records"] = {"bytes": 12_345, "newest": 7}
     del start["training_set"]
     folders.write_lines(tmp_path / "run.jsonl", [start, *lines])
     (tmp_path / "eval_results.txt").write_text("loss = 3.0\nmasked_lm_accuracy = 0.25\n")
@@ -271,3 +272,4 @@ def test_a_pretraining(tmp_path):
     names = {"training_loss", "training_masked_lm_accuracy", "training_next_sentence_accuracy"}
     assert {f"picture-{name}" for name in names} <= {*page.ids}
     assert ["--input_file", "a,b"] in page.find_table("data")
+    assert "The record files have 12,345 bytes together." in page.text
