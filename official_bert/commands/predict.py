@@ -288,7 +288,7 @@ def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, mode: PredictMode):
     is_conversation = STANDARD in (options.input_file, options.output_file)
     progress = Progress("lines", is_updated=not is_conversation)
     stops = options.on_error == STOP
-    answer_all = mode.answers if stops else functools.partial(_answer_each, mode.answers)
+    answer_all = mode.answers if stops else functools.partial(answer_each, mode.answers)
     num_lines = 0
     num_errors = 0
     for lines in read_available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
@@ -380,10 +380,14 @@ def read_texts(fields: dict, predictor: Predictor) -> list[str]:
     return texts
 
 
-def _answer_each(answer_all: Callable, requests: Requests) -> Iterator[dict | InputError]:
+def answer_each(answer_all: Callable, requests: Requests) -> Iterator[dict | InputError]:
     """Yields an answer or an error for each request.
 
     If the model refuses some of the requests, it gets each of them alone.
+
+    Args:
+        answer_all: a function from requests to their answers, which may raise InputError.
+        requests: the texts of each request.
     """
     try:
         yield from list(answer_all(requests))
@@ -393,7 +397,7 @@ def _answer_each(answer_all: Callable, requests: Requests) -> Iterator[dict | In
             yield error
             return
     for request in requests:
-        yield from _answer_each(answer_all, [request])
+        yield from answer_each(answer_all, [request])
 
 
 def _encode_json(value: Any) -> bytes:

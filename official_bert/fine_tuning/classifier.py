@@ -234,7 +234,8 @@ class Classifier(Predictor):
         with naming_arguments(_list_arguments(), _REPLACEMENTS):
             data = _training_data(texts, labels)
             sets = _table_rows(data, dev)
-            options = _make_options(folder, data, dev, model, flags)
+            with progress.shown_in_python(bool(verbose)):
+                options = _make_options(folder, data, dev, model, flags)
             cls._train(options, sets, overwrite=overwrite, resume=resume, verbose=verbose)
         if isinstance(data, _FrameData):
             _record_columns(options.output_dir, data.columns)
@@ -316,11 +317,13 @@ def few_texts_flags(num_texts: int, flags: Mapping[str, Any]) -> dict[str, Any]:
     }
     chosen = {name: value for name, value in defaults.items() if name not in flags}
     if chosen:
-        logging.info(
-            "%d texts are few, so the training uses %s; pass other values to change them",
-            num_texts,
-            ", ".join(f"{name}={value!r}" for name, value in chosen.items()),
+        arguments = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
+        sentence = (
+            f"{num_texts} texts are few, so the training uses {arguments}; pass other values to "
+            "change them"
         )
+        logging.info("%s", sentence)
+        progress.show_result(sentence)
     return chosen
 
 

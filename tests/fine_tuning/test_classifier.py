@@ -543,5 +543,7 @@ def test_a_training_shows_its_progress_unless_it_is_to_be_mute(
     if verbose == 0:
         assert lines == []
     else:
-        assert re.fullmatch(r"4 of 10 steps, [\d.]+ a second, loss 0.5, [\d:]+ left", lines[0])
-        assert lines[1:] == [f"{tmp_path}/model: eval_accuracy 0.75"]
+        defaults, steps, *results = lines
+        assert defaults.startswith("2 texts are few, so the training uses train_batch_size=16, num")
+        assert re.fullmatch(r"4 of 10 steps, [\d.]+ a second, loss 0.5, [\d:]+ left", steps)
+        assert results == [f"{tmp_path}/model: eval_accuracy 0.75"]

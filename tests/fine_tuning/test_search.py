@@ -328,6 +328,8 @@ def test_resumes_a_search_of_an_earlier_version_with_one_flag_for_all_columns(tm
         "options_class": ClassificationOptions,
         "task_name": "text",
         "text_a_column": "text",
+        # The value of a run whose model is resolved.
+        "has_header": True,
         "label_column": "kind",
     }
     options = make_options(tmp_path, grid, **flags)

@@ -1,6 +1,7 @@
 """The columns that the answer to a request adds to its row."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,19 +21,33 @@ def make_columns(answer: Mapping[str, Any], all_probabilities: bool) -> dict[str
     Args:
         answer: the answer of a Predictor.
         all_probabilities: whether each label has a column, such as `probability_spam`.
+
+    Raises:
+        InputError: a number is not finite.
     """
     columns = {name: value for name, value in answer.items() if name != "probabilities"}
     probabilities = answer.get("probabilities")
     if isinstance(probabilities, list):
         probabilities = dict(enumerate(probabilities))
-    if not isinstance(probabilities, Mapping):
-        return dict(answer)
-    if "labels" not in answer and probabilities:
-        columns[PROBABILITY] = max(probabilities.values())
-    if all_probabilities:
-        for label, probability in probabilities.items():
-            columns[f"{PROBABILITY}_{label}"] = probability
+    if isinstance(probabilities, Mapping):
+        _check_finite(probabilities.values())
+        if "labels" not in answer and probabilities:
+            columns[PROBABILITY] = max(probabilities.values())
+        if all_probabilities:
+            for label, probability in probabilities.items():
+                columns[f"{PROBABILITY}_{label}"] = probability
+    _check_finite(columns.values())
     return columns
+
+
+def _check_finite(values: Iterable[Any]):
+    """Raises InputError for a number that is not finite."""
+    for value in values:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(
+                "the model gives numbers that are not finite; its checkpoint is corrupt, or its "
+                "training diverged"
+            )
 
 
 def choose_names(columns: Iterable[str], names: Sequence[str], path: str) -> dict[str, str]:

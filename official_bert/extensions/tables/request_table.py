@@ -7,6 +7,7 @@ earlier versions.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 from absl import logging
 
 from official_bert import catalog
+from official_bert.commands.predict import answer_each
 from official_bert.commands.predict_mode import (
     STANDARD,
     InputTable,
@@ -47,6 +49,7 @@ from official_bert.serving.predictor import WINDOW_BATCHES
 
 _ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 _STANDARD_INPUT = "/dev/stdin"
+Answer = Mapping[str, Any] | InputError
 
 
 def find_table(options: PredictOptions) -> RequestTable | None:
@@ -81,13 +84,11 @@ class _Request(NamedTuple):
         record: the values of the row by column.
         texts: the texts of its request; empty for an invalid one.
         error: why it is invalid.
-        is_cut: whether the model truncates it.
     """
 
     record: Mapping[str, Any]
     texts: Sequence[str] = ()
     error: InputError | None = None
-    is_cut: bool = False
 
 
 class RequestTable(InputTable):
@@ -172,12 +173,22 @@ class RequestTable(InputTable):
             is_quoted=self._is_quoted,
             has_header=self._has_header,
         ) as writer:
+            # The first rows that are written name all columns, so that one of them has an answer.
+            pending: list[tuple[_Request, Answer]] = []
+            has_answer = False
             for requests in self._read_windows():
-                self._write(requests, writer)
-                file.flush()
+                answered = self._answer(requests)
+                errors = [answer for _, answer in answered if isinstance(answer, InputError)]
                 num_rows += len(requests)
-                num_errors += sum(request.error is not None for request in requests)
+                num_errors += len(errors)
+                pending += answered
+                has_answer = has_answer or len(errors) < len(requests)
+                if has_answer:
+                    self._write(pending, writer)
+                    pending = []
+                file.flush()
                 progress(num_rows)
+            self._write(pending, writer)
         name = input_name(options)
         if not num_rows:
             raise InputError(f"{name}: has no row below the names of the columns; check the file")
@@ -188,23 +199,34 @@ class RequestTable(InputTable):
                 "%s: the model truncates the texts of %d of %d rows", name, self._num_cut, num_rows
             )
 
-    def _write(self, requests: Sequence[_Request], writer: TableWriter):
-        """Writes some rows with their answers."""
+    def _answer(self, requests: Sequence[_Request]) -> list[tuple[_Request, Answer]]:
+        """Returns some requests with their answers, or with an error in place of one."""
+        answer_all = self._mode.answers
+        if self._options.on_error != STOP:
+            answer_all = functools.partial(answer_each, answer_all)
         valid = [request.texts for request in requests if request.error is None]
-        answers = iter(list(self._mode.answers(valid)))
+        answers = iter(list(answer_all(valid)))
+        return [(request, request.error or next(answers)) for request in requests]
+
+    def _write(self, answered: Sequence[tuple[_Request, Answer]], writer: TableWriter):
+        """Writes the rows of requests with the columns of their answers."""
+        if not answered:
+            return
         added = []
-        for request in requests:
+        for _, answer in answered:
             columns: dict[str, Any] = {}
-            if request.error is None:
-                columns = make_columns(next(answers), self._flags.all_probabilities)
-            if self._options.on_error != STOP:
-                columns[ERROR] = str(request.error or "") or None
+            if not isinstance(answer, InputError):
+                columns = make_columns(answer, self._flags.all_probabilities)
             added.append(columns)
-        # The first row may be invalid, and names all columns.
         all_columns = dict.fromkeys(itertools.chain.from_iterable(added))
-        names = choose_names(all_columns, list(requests[0].record), writer.path)
+        if self._options.on_error != STOP:
+            all_columns[ERROR] = None
+            for (_, answer), columns in zip(answered, added, strict=True):
+                columns[ERROR] = str(answer) if isinstance(answer, InputError) else None
+        first_request, _ = answered[0]
+        names = choose_names(all_columns, list(first_request.record), writer.path)
         records = []
-        for request, columns in zip(requests, added, strict=True):
+        for (request, _), columns in zip(answered, added, strict=True):
             values = {names[column]: columns.get(column) for column in all_columns}
             records.append({**request.record, **values})
         writer.write(records)
@@ -239,9 +261,8 @@ class RequestTable(InputTable):
                     raise self._make_row_error(row, error) from None
                 yield _Request(record, error=error)
                 continue
-            is_cut = self._mode.predictor.is_cut(texts)
-            self._num_cut += is_cut
-            yield _Request(record, texts, is_cut=is_cut)
+            self._num_cut += self._mode.predictor.is_cut(texts)
+            yield _Request(record, texts)
 
     def _make_row_error(self, row: Row, error: InputError) -> InputError:
         """Returns the error that ends the job, for an invalid row."""

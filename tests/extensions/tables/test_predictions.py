@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from official_bert import Predictor
+from official_bert import InputError, Predictor
+from official_bert.extensions.tables.answer_columns import make_columns
 from tests.extensions.tables.tickets import COLUMNS, make_rows, read_csv, write_csv
 from tests.scripts import end_of, flag_list, run_here
 from tests.serving import exported
@@ -172,6 +173,22 @@ def test_invalid_rows_are_reported_in_their_place(tickets, tmp_path, caplog):
     assert cut.endswith("in.jsonl: the model truncates the texts of 1 of 2 rows")
 
 
+def test_invalid_rows_at_the_beginning_have_the_columns_of_the_answers(tickets, tmp_path):
+    rows = [{"Message": number} for number in range(40)] + [{"Message": "the cat"}]
+    (tmp_path / "in.jsonl").write_text(as_json_lines(rows))
+    flags = {"on_error": "report", "batch_size": 1}
+    predict(tickets.model, tmp_path / "in.jsonl", tmp_path / "out.csv", **flags)
+    written = read_csv(tmp_path / "out.csv")
+    assert len(written) == 41
+    assert list(written[0]) == ["Message", "label", "probability", "error"]
+    assert [row["label"] for row in written[-2:]] == ["", "cats, dogs"]
+
+    # All rows are invalid.
+    (tmp_path / "in.jsonl").write_text(as_json_lines(rows[:2]))
+    predict(tickets.model, tmp_path / "in.jsonl", tmp_path / "out.csv", **flags)
+    assert [list(row) for row in read_csv(tmp_path / "out.csv")] == [["Message", "error"]] * 2
+
+
 def test_every_kind_of_answer_becomes_columns(tmp_path, tmp_path_factory):
     questions = [{"context": "the cat sat on the mat", "question": "who ?", "id": "q1"}]
     (tmp_path / "in.jsonl").write_text(as_json_lines(questions))
@@ -191,3 +208,16 @@ def test_every_kind_of_answer_becomes_columns(tmp_path, tmp_path_factory):
         assert row["labels"] == ",".join(answer["labels"])
         for label, probability in answer["probabilities"].items():
             assert float(row[f"probability_{label}"]) == pytest.approx(probability, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"score": float("nan")},
+        {"label": "a", "probabilities": {"a": float("nan"), "b": 0.5}},
+        {"choice": 1, "probabilities": [0.5, float("inf")]},
+    ],
+)
+def test_numbers_that_are_not_finite_are_refused(answer):
+    with pytest.raises(InputError, match=r"^the model gives numbers that are not finite; its"):
+        make_columns(answer, all_probabilities=False)
