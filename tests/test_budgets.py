@@ -26,7 +26,7 @@ MAX_STATEMENTS = {
     "commands": 1139,
     "compat": 245,
     "data": 2943,
-    "fine_tuning": 1137,
+    "fine_tuning": 1141,
     "graph_text": 526,
     "io": 1269,
     "metrics": 390,
