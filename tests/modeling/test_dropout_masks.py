@@ -39,7 +39,8 @@ def test_a_decision_is_a_hash_of_row_and_column(shape, first_row):
         # The part has two examples of three rows each, and is the third of its size.
         seed = part_seed(SEED, tf.constant(4), tf.constant(2))
     first_word, second_word = np.array([5, -7], np.int32).view(np.uint32)[:, None]
-    key = mix(first_word + np.uint32(index) * np.uint32(0x9E3779B1))
+    dropout_word = np.array([index], np.uint32) * np.uint32(0x9E3779B1)
+    key = mix(first_word + dropout_word)
     row_key = mix(key ^ second_word)
     column_key = mix(key + second_word + np.uint32(0x85EBCA6B))
 
