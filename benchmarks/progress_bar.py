@@ -41,17 +41,17 @@ def log_to_terminal() -> subprocess.Popen:
         return subprocess.Popen(["cat"], stdin=reader_end, stdout=nowhere)
 
 
-def run_turn(made: Training, num_steps: int, folder: str, has_bar: bool) -> float:
+def run_turn(run: Training, num_steps: int, folder: str, has_bar: bool) -> float:
     """Makes some updates, and returns the processor seconds."""
     from official_bert.io.progress import updated_line
     from official_bert.training.reporting import TrainingReport
 
-    options = types.SimpleNamespace(output_dir=folder, train_batch_size=made.objective.batch_size)
-    last_step = int(made.optimizer.global_step.numpy()) + num_steps
-    report = TrainingReport(options, last_step + 1, made.objective, made.optimizer)
+    options = types.SimpleNamespace(output_dir=folder, train_batch_size=run.objective.batch_size)
+    last_step = int(run.optimizer.global_step.numpy()) + num_steps
+    report = TrainingReport(options, last_step + 1, run.objective, run.optimizer)
     start_secs = time.process_time()
     for _ in range(num_steps):
-        report.add(1, made.update())
+        report.add(1, run.update())
         if has_bar:
             report.show_progress()
     end_secs = time.process_time()
@@ -71,14 +71,14 @@ def main():
     flags = parser.parse_args()
     prepare_threads([int(cpu) for cpu in flags.cpus.split(",")], want_peer=False)
 
-    made = training(flags.size, flags.batch_size)
+    run = training(flags.size, flags.batch_size)
     reader = log_to_terminal()
     secs = {False: [], True: []}
     with tempfile.TemporaryDirectory() as folder:
         for round_number in range(flags.rounds + 1):
             # Each kind is the first one in half of the rounds.
             for has_bar in (False, True) if round_number % 2 else (True, False):
-                turn_secs = run_turn(made, flags.num_steps, folder, has_bar)
+                turn_secs = run_turn(run, flags.num_steps, folder, has_bar)
                 if round_number:
                     secs[has_bar].append(turn_secs)
     reader.kill()

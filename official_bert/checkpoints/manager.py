@@ -261,12 +261,13 @@ class CheckpointManager:
         if not self.keep_max:
             return
         newest = paths[-self.keep_max :]
-        kept = [path for path in newest[:-1] if os.path.basename(path) != _FIRST] + newest[-1:]
-        old_paths = [path for path in paths if path not in kept]
+        remaining = [path for path in newest[:-1] if os.path.basename(path) != _FIRST]
+        remaining += newest[-1:]
+        old_paths = [path for path in paths if path not in remaining]
         for path in old_paths:
             self._remove(path)
         if old_paths:
-            self._write_list(kept)
+            self._write_list(remaining)
 
     def _write_list(self, paths: list[str]):
         folder.write_state(self.output_dir, [os.path.basename(path) for path in paths])

@@ -98,7 +98,7 @@ class ClassificationData(NamedTuple):
     @classmethod
     def from_frame(
         cls, frame: Any, text: str | Iterable[str] = "text", label: str | Iterable[str] = "label"
-    ) -> Self:
+    ) -> "ClassificationData":
         """Makes the data from columns of a pandas frame.
 
         Args:
@@ -403,7 +403,7 @@ def _list_arguments() -> dict[str, dataclasses.Field]:
     return {field.name: field for field in fields if field.name not in _EXCLUDED_FLAGS.split()}
 
 
-def _checked(flags: dict[str, Any]) -> dict[str, Any]:
+def _checked(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of flags, which must be known and as their flags take them."""
     fields_by_name = _list_arguments()
     for name, value in flags.items():

@@ -67,7 +67,7 @@ def select_words(
     counts: Mapping[str, int],
     character_coverage: float,
     max_words: int,
-    kept_characters: Collection[str] = (),
+    protected_characters: Collection[str] = (),
 ) -> Words:
     """Selects the words to learn from: the commonest ones without overlong words and rare
     characters.
@@ -77,7 +77,7 @@ def select_words(
         character_coverage: the share of all occurrences of characters that the kept characters
             have, the commonest first. A word with any other character is left out.
         max_words: the largest number of words; the commonest ones up to 50 characters are kept.
-        kept_characters: characters that are kept however rare they are.
+        protected_characters: characters that are kept however rare they are.
 
     Raises:
         InputError: no word is left.
@@ -87,7 +87,7 @@ def select_words(
         :max_words
     ]
     common_characters = _commonest_characters(commonest, character_coverage)
-    common_characters.update(kept_characters)
+    common_characters.update(protected_characters)
     words = [(word, count) for word, count in commonest if common_characters.issuperset(word)]
     if not words:
         raise InputError(
@@ -95,7 +95,7 @@ def select_words(
             "--character_coverage"
         )
     characters = frozenset(char for word, _ in words for char in word)
-    left_out = frozenset().union(*counts) - characters.union(kept_characters)
+    left_out = frozenset().union(*counts) - characters.union(protected_characters)
     share = sum(count for _, count in words) / sum(counts.values())
     return Words(words, characters, left_out, share)
 

@@ -71,8 +71,9 @@ def split_examples(examples: Any, fraction: float) -> Split:
         len(dev),
     )
     if isinstance(examples, ConllFile):
-        parts = [examples._replace(sentences=sentences) for sentences in (train, dev)]
-        return Split(*parts, len(train), len(dev))
+        train_file = examples._replace(sentences=train)
+        dev_file = examples._replace(sentences=dev)
+        return Split(train_file, dev_file, len(train), len(dev))
     _warn_of_equal_texts(train, dev)
     return Split(train, dev, len(train), len(dev))
 
@@ -118,9 +119,9 @@ def _draw(groups: Sequence[Sequence[Sequence[int]]], fraction: float, size: int)
     is_chosen = np.zeros(size, bool)
     carry = 0.5
     for units in groups:
-        wanted = fraction * len(units) + carry
-        count = min(int(wanted), len(units) - 1)
-        carry = wanted - count
+        share = fraction * len(units) + carry
+        count = min(int(share), len(units) - 1)
+        carry = share - count
         for unit in random.permutation(len(units))[:count]:
             is_chosen[units[unit]] = True
     return is_chosen

@@ -23,7 +23,7 @@ class TableWriter:
         path: the file, for messages.
     """
 
-    def __init__(self, file: BinaryIO, path: str):
+    def __init__(self, file: BinaryIO | gzip.GzipFile, path: str):
         """Makes the writer of an open file.
 
         Args:
@@ -53,7 +53,7 @@ class _DelimitedWriter(TableWriter):
 
     def __init__(
         self,
-        file: BinaryIO,
+        file: BinaryIO | gzip.GzipFile,
         path: str,
         delimiter: str,
         is_quoted: bool,
@@ -106,7 +106,7 @@ class _JsonLinesWriter(TableWriter):
 class _ParquetWriter(TableWriter):
     """Keeps all rows, and writes them when it is closed."""
 
-    def __init__(self, file: BinaryIO, path: str):
+    def __init__(self, file: BinaryIO | gzip.GzipFile, path: str):
         super().__init__(file, path)
         self._pyarrow, self._parquet = table_formats.load_parquet(path)
         self._records: list[Record] = []
@@ -130,7 +130,7 @@ class _ParquetWriter(TableWriter):
 
 @contextlib.contextmanager
 def open_writer(
-    file: BinaryIO,
+    file: BinaryIO | gzip.GzipFile,
     path: str,
     data_format: str,
     is_quoted: bool = False,
