@@ -76,9 +76,9 @@ modeling/cpu_layers.py: modeling/test_cpu_layers.py
     (upstream_x - mean) -> (upstream_x + mean)
     >= MIN_ELEMENTS -> < MIN_ELEMENTS
 modeling/dropout_masks.py: modeling/test_dropout_masks.py
-    _to_uint32(index) * _uint32(_STRIDE) -> _uint32(_STRIDE)
-    _first_row(seed, num_rows) + tf.range(num_rows) -> tf.range(num_rows)
-    ^ column_key -> ^ row_key
+    _to_uint32(index) * stride -> stride
+    rows += _first_row(seed, num_rows) -> rows += 0
+    columns ^ column_key -> columns ^ row_key
     round(rate * 2**32) -> round(rate * 2**31)
 modeling/attention.py: modeling/test_bert.py modeling/test_attention.py
     MASKED = -10000.0 -> MASKED = -10.0
@@ -105,12 +105,12 @@ extensions/distillation/losses.py: extensions/distillation/test_pretraining.py
 modeling/losses.py: modeling/test_pretrainer.py tasks/pretraining/test_objective.py
     MASKED_LM_EPSILON = 1e-5 -> MASKED_LM_EPSILON = 1e-1
 modeling/vocabulary_loss.py: modeling/test_vocabulary_loss.py
-    total *= tf.exp(largest - shift) -> total *= 1.0
+    sums.total * tf.exp(sums.largest - largest) -> sums.total
     tf.exp(block.shift - shift) * rate -> rate
     label_logits >= largest -> label_logits > largest
-    columns < logits.shape[1] -> columns <= logits.shape[1]
+    columns < products.shape[1] -> columns <= products.shape[1]
     tensor_scatter_nd_add(bias_gradient -> tensor_scatter_nd_sub(bias_gradient
-    tf.where(is_inside, -math.inf, values) -> tf.identity(values)
+    tf.where(is_label, -math.inf, -> tf.where(is_label, 0.0,
 characters.py: test_tokenization.py
     \u3400-\u4dbf -> \u3401-\u4dbf
     in ("Cc", "Cf") -> in ("Cc",)
@@ -236,11 +236,11 @@ extensions/embeddings/metrics.py: extensions/embeddings/test_metrics.py
     if len(rows) and not np.array_equal(rows, ranked_rows[number]) -> if len(rows)
     min(_DEPTH, num_relevant) -> num_relevant
     _DISCOUNTS[:num_relevant].sum() -> _DISCOUNTS.sum()
-    np.argsort(-scores, kind="stable")[:most] -> np.argsort(-scores)[:most]
     np.where(others < rows[:, None], -> np.where(others > rows[:, None],
     block, relevant_rows[first:] -> block, relevant_rows
     rows=rows, most=_DEPTH -> rows=rows, most=_SHALLOW
 metrics/cosines.py: extensions/embeddings/test_metrics.py
+    np.argsort(-scores, kind="stable")[:most] -> np.argsort(-scores)[:most]
     return (unit_vectors(queries) @ unit_vectors(corpus).T) -> return (queries @ corpus.T)
 extensions/embeddings/probing.py: extensions/embeddings/test_metrics.py
     default_rng([seed, num_shots, draw]) -> default_rng([seed, draw])
@@ -286,8 +286,11 @@ training/precision.py: training/test_precision.py -k scale_is
     self._scale * 0.5 -> self._scale * 0.25
     tf.where(is_applied, self._num_good + 1, 0) -> self._num_good + 1
 training/step.py: training/test_step.py
-    gradients = clip_by_global_norm(gradients, norm=norm) -> pass
-    tf.where(index > 0, folded, seed) -> seed
+    gradient_scale = clip_scale(norm) -> pass
+training/step.py: commands/test_run_pretraining.py
+    seed[2] + index * num_examples -> seed[2]
+training/step.py: test_replicas.py
+    part_seed(seed, replica * num_examples, num_examples) -> part_seed(seed, 0, num_examples)
 training/whole_batch.py: training/test_whole_batch.py
     vectors - tf.stop_gradient(vectors) -> 0.0 * vectors
     return self._objective.vectors(one, seeds[index]) -> return self._objective.vectors(one, None)

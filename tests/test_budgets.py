@@ -21,7 +21,7 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # Statements of the core by room, as many as there were when the budget was set. Who raises one has
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
-    "checkpoints": 1018,
+    "checkpoints": 1019,
     "cli": 477,
     "commands": 1139,
     "compat": 245,
