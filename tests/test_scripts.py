@@ -39,7 +39,7 @@ def test_help_loads_nothing_slow_and_lists_what_a_beginner_needs(command):
     assert catalog.commands()[command].summary in " ".join(text.split())
     assert "--helpfull shows " in text
     basic = basic_fields(catalog.options_class(command))
-    assert len(basic) <= 18
+    assert len(basic) <= 20
     assert_flags_stand_under_headings(text, command, basic)
 
 

@@ -9,6 +9,7 @@ from official_bert.options.fields import option
 class ReportFlag:
     report: bool = option(
         False,
+        basic=True,
         help="At the end of the run, write report.html into --output_dir: the curves, the results, "
         "the mistakes and how to repeat the run. official-bert report writes it later.",
     )

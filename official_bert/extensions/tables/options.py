@@ -64,7 +64,8 @@ class SplitOptions:
 
     dev_fraction: float | None = option(
         None,
-        check=(lambda share: 0.0 < share < 1.0, "must be between 0 and 1, without both"),
+        basic=True,
+        check=(lambda share: 0.0 < share < 1.0, "must be between 0 and 1, such as 0.15 for 15 %"),
         changes_training=True,
         help="The share of the training file that becomes the development set, such as 0.15. It is "
         "drawn at random, by the same seed in each run, with the same shares of the labels as the "
