@@ -118,7 +118,9 @@ def test_python_takes_a_share(tickets, tmp_path):
         tmp_path / "model", texts, labels, dev=0.25, num_train_epochs=1, **arguments
     )
     assert "eval_accuracy" in trained.metrics
-    with pytest.raises(InputError, match=r"^dev=1.5: must be between 0 and 1, such as 0.15 for 15 %$"):
+    with pytest.raises(
+        InputError, match=r"^dev=1.5: must be between 0 and 1, such as 0.15 for 15 %$"
+    ):
         Classifier.train(tmp_path / "other", texts, labels, dev=1.5, **arguments)
     with pytest.raises(InputError, match=r"^dev=0.01: 2 training examples are too few to split"):
         Classifier.train(tmp_path / "other", texts[:2], labels[:2], dev=0.01, **arguments)
