@@ -246,12 +246,14 @@ class Finetuner:
                 consequence = "the scores are wrong, although their order may be right"
             logging.warning(
                 "The training loss is %.4g at the end, no better than the %.4g of a constant "
-                "prediction: %s. This can happen by chance, or because "
-                "the learning rate is too high; %stry a longer warm-up (--warmup_proportion), a "
-                "lower --learning_rate or another --random_seed",
+                "prediction: %s. This can happen by chance, after too few updates (here %d), or "
+                "because the learning rate is too high; raise --num_train_epochs, or %stry a "
+                "longer warm-up (--warmup_proportion), a lower --learning_rate or another "
+                "--random_seed",
                 loss,
                 losses.mean(),
                 consequence,
+                self.trainer.global_step,
                 self.options.bias_remedy,
             )
 

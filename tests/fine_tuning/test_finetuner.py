@@ -183,6 +183,7 @@ def test_training_that_learns_nothing_stops_and_is_said(options, tmp_path, caplo
         r"no better than the ([\d.]+) of a constant prediction: the model has learnt",
         caplog.text,
     )
+    assert "too few updates (here 9)" in caplog.text
     with open(pathlib.Path(options.data_dir) / "train.tsv") as file:
         labels = [row["kind"] for row in csv.DictReader(file, delimiter="\t")]
     _, counts = np.unique(labels, return_counts=True)
