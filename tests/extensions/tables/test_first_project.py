@@ -72,7 +72,7 @@ def test_the_commands_fit_in_80_columns():
     assert len(COMMANDS) == 8
 
 
-def test_the_help_shows_the_flags_of_the_training():
+def test_the_help_shows_each_training_flag():
     """--help lists few of the many flags; a reader of the page finds these there."""
     _, train, *_ = COMMANDS
     flags = re.findall(r"--(\w+)", train)
