@@ -14,7 +14,7 @@ from tests.scripts import run_here
 from tests.shared import ROOT
 
 PAGE = (ROOT / "docs" / "first_project.md").read_text(encoding="utf-8")
-MAKE_TICKETS, IN_PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+MAKE_TICKETS, NOTEBOOK_CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.findall(r"```shell\n(.*?)```", PAGE, re.DOTALL)
 QUICKSTART_MODEL = "quickstart_output/short/bert"
 
@@ -61,7 +61,7 @@ def test_the_commands_run_to_an_export_that_abstains(folder):
 @pytest.mark.needs_extra("pandas")
 def test_the_python_code_runs(folder, capsys):
     names = {}
-    exec(IN_PYTHON.replace("/tmp", str(folder)), names)
+    exec(NOTEBOOK_CODE.replace("/tmp", str(folder)), names)
     assert names["classifier"].metrics["eval_accuracy"] > 0.2
     assert "[400 rows" in capsys.readouterr().out
 
