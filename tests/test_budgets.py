@@ -30,7 +30,7 @@ MAX_STATEMENTS = {
     "graph_text": 526,
     "io": 1269,
     "metrics": 390,
-    "modeling": 1114,
+    "modeling": 1116,
     "modules": 1821,
     "optimization": 362,
     "options": 502,

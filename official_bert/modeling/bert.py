@@ -35,6 +35,7 @@ from official_bert.modeling.layers import (
     draw_seed,
     dropout,
     layer_norm,
+    to_seed,
 )
 
 # The module of TensorFlow that reads the outputs of replicas by position.
@@ -395,6 +396,4 @@ class BertModel(ConfiguredModel):
         rates = (self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob)
         if not training or not any(rates):
             return None
-        if dropout_seed is None:
-            return draw_seed()
-        return ops.convert_to_tensor(dropout_seed, "int32")
+        return draw_seed() if dropout_seed is None else to_seed(dropout_seed)

@@ -34,7 +34,7 @@ def dropout_mask(
     """
     shape = tf.shape(x)
     num_columns = shape[-1]
-    num_rows = tf.size(x) // num_columns
+    num_rows = tf.reduce_prod(shape[:-1])
     row_key, column_key = _make_keys(seed, index)
 
     rows = tf.range(num_rows)

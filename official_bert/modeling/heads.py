@@ -27,6 +27,7 @@ from official_bert.modeling.layers import (
     float32_weight,
     gather_indexes,
     layer_norm,
+    to_seed,
 )
 
 CLASSIFIER_DROPOUT = 0.1
@@ -193,7 +194,7 @@ def head_seed(training: bool | None, dropout_seed: Tensor | None) -> Tensor | No
     """
     if not training:
         return None
-    return draw_seed() if dropout_seed is None else dropout_seed
+    return draw_seed() if dropout_seed is None else to_seed(dropout_seed)
 
 
 def head_dropout(config: BertConfig, x: Tensor, seed: Tensor | None) -> Tensor:

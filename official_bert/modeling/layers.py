@@ -274,6 +274,20 @@ def draw_seed() -> Tensor:
     )
 
 
+def to_seed(seed: Any) -> Tensor:
+    """Returns the dropout seed of a caller as int32[2] or int32[4].
+
+    Args:
+        seed: int32[2], or a seed of `dropout_masks.part_seed`; also a list, an array, integers of
+            another type, or one number for both.
+    """
+    import tensorflow as tf
+
+    seed = ops.convert_to_tensor(seed, "int32")
+    # Where tracing does not know the shape, the seed is that of a whole batch.
+    return seed if seed.shape.num_elements() == 4 else tf.broadcast_to(seed, [2])
+
+
 def layer_norm() -> keras.layers.LayerNormalization:
     """Returns a layer norm over the last axis, with epsilon 1e-12, which computes in float32."""
     return keras.layers.LayerNormalization(

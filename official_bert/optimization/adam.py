@@ -24,7 +24,6 @@ _GROUP_DEPTH = 3  # such as bert/encoder/layer_0
 # Variables with fewer elements are updated as one long vector, since XLA takes 0.06 s to compile a
 # kernel for each variable. Larger ones are not worth the copies into the vector and out of it.
 _MIN_GROUPED_SIZE = 2**14
-_VECTOR = "vector"
 
 
 class AdamConstants(NamedTuple):
@@ -301,16 +300,15 @@ class AdamWeightDecayOptimizer(tf.Module):
         rows = zip(self._names, self._rate_factors, pairs, strict=True)
         for name, factor, (gradient, weight) in rows:
             if gradient is not None:
-                scopes = name.split("/")[:_GROUP_DEPTH]
-                if self._is_in_vector(name, weight):
-                    scopes = [_VECTOR]
-                group = groups.setdefault((factor, *scopes), [])
+                is_in_vector = self._is_in_vector(name, weight)
+                scopes = [] if is_in_vector else name.split("/")[:_GROUP_DEPTH]
+                group = groups.setdefault((factor, is_in_vector, *scopes), [])
                 group.append((name, weight, gradient))
         rate = self.current_rate()
         constants = self._constants(gradient_scale)
-        for (factor, scope, *_), group in groups.items():
+        for (factor, is_in_vector, *_), group in groups.items():
             group_rate = rate if factor == 1.0 else factor * rate
-            update = self._update_vector if scope == _VECTOR else self._update_group
+            update = self._update_vector if is_in_vector else self._update_group
             update(group, group_rate, constants, is_applied)
         num_updates = 1 if is_applied is None else tf.cast(is_applied, tf.int64)
         self.global_step.assign_add(num_updates)

@@ -111,6 +111,21 @@ def test_parts_of_a_batch_have_the_masks_of_the_whole_batch(shape):
     assert_array_equal(np.concatenate(parts), whole)
 
 
+@pytest.mark.parametrize("shape", [(0, 5), (4, 0), (2, 3, 0, 0)])
+def test_a_mask_may_be_empty(shape):
+    assert draw(shape).shape == shape
+
+
+def test_a_mask_may_have_more_values_than_int32_counts():
+    @tf.function
+    def count_rows():
+        x = tf.zeros([2**15, 2, 2**15])
+        return dropout_mask(x, 0.5, SEED, 0)
+
+    mask = count_rows.get_concrete_function().outputs[0]
+    assert mask.shape == (2**15, 2, 2**15)
+
+
 def test_xla_draws_the_same_mask():
     x = tf.zeros([64, 33])
     compiled = tf.function(dropout_mask, jit_compile=True)

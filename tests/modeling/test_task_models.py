@@ -32,6 +32,7 @@ from tests.shared import GOLDEN, ROOT, minilm, shared
 
 CONFIG_FILE = GOLDEN / "model_gelu" / "bert_config.json"
 CONFIG = BertConfig.from_json_file(str(CONFIG_FILE))
+SEED = tf.constant([1, 2])
 
 
 def train(task, model, batch, folder):
@@ -108,13 +109,42 @@ def test_the_classifiers_dropout_is_its_own():
     assert count_unlike_rows(first) > 1, "every row has a mask of its own"
 
 
-def run_in_training(model, features) -> np.ndarray:
+def run_in_training(model, features, seed=SEED) -> np.ndarray:
     logits = model(
         features,
         training=True,
-        dropout_seed=tf.constant([1, 2]),
+        dropout_seed=seed,
     )
     return logits.numpy()
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param([1, 2], id="list"),
+        pytest.param((1, 2), id="tuple"),
+        pytest.param(np.array([1, 2], np.int64), id="array"),
+        pytest.param(tf.constant([1, 2], tf.int64), id="tensor of int64"),
+    ],
+)
+def test_a_dropout_seed_comes_in_any_form(seed):
+    model = BertClassifier(CONFIG, 3)
+    features = {"input_ids": np.ones((4, 8), np.int32)}
+    expected = run_in_training(model, features)
+    assert_array_equal(run_in_training(model, features, seed), expected)
+
+
+@pytest.mark.parametrize("shape", [None, [None], [2]])
+def test_tracing_need_not_know_the_shape_of_a_dropout_seed(shape):
+    model = BertClassifier(CONFIG, 3)
+    features = {"input_ids": np.ones((4, 8), np.int32)}
+    expected = run_in_training(model, features)
+
+    @tf.function(input_signature=[tf.TensorSpec(shape, tf.int32)])
+    def run(seed):
+        return model(features, training=True, dropout_seed=seed)
+
+    assert_near(run(SEED), expected, OUTPUTS)
 
 
 def count_unlike_rows(logits) -> int:

@@ -316,6 +316,8 @@ def lamb(w, m, v, gradient, number, is_scaled, decay):
         pytest.param("a/dense/kernel", True, 1.0, id="kernel"),
         # The ratio has no bound.
         pytest.param("a/dense/kernel", True, 100.0, id="large kernel"),
+        # No name puts a kernel into the vector of small variables.
+        pytest.param("vector/dense/kernel", True, 1.0, id="scope vector"),
         pytest.param("a/dense/bias", False, 1.0, id="bias"),
         pytest.param("a/LayerNorm/gamma", False, 1.0, id="layer norm"),
     ],
