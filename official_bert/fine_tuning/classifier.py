@@ -59,11 +59,12 @@ _OTHER_NAMES = {
     "seed": "random_seed",
     "optimizer": "optimizer_type",
 }
-# With fewer texts than this, the defaults of the original make too few updates to learn anything:
+# With fewer texts than these, the defaults of the original make too few updates to learn anything:
 # Mosbach et al. (2021) and Zhang et al. (2021) train longer, and correct Adam's bias.
-_FEW_TEXTS = 200
+_FEW_TEXTS, _VERY_FEW_TEXTS = 1000, 200
 _DESCRIBED_METRICS = ("eval_accuracy", "eval_macro_f1", "eval_micro_f1", "eval_spearman")
 _FEW_BATCH_SIZE, _FEW_EPOCHS, _FEW_UPDATES = 16, 20, 200
+_MIN_EPOCHS = 3  # the default of the original
 
 
 class ClassificationData(NamedTuple):
@@ -225,8 +226,8 @@ class Classifier(Predictor):
             verbose: 1 shows the progress and the result, on a terminal and in a notebook as a bar;
                 0 shows nothing.
             **flags: further flags of run_classifier.py by name, such as num_train_epochs=4. For
-                fewer than 200 texts, the defaults make at least 200 updates and 20 epochs, with the
-                bias of Adam corrected.
+                fewer than 1,000 texts, the defaults make at least 200 updates, in batches of 16 and
+                with the bias of Adam corrected, and for fewer than 200 at least 20 epochs.
 
         Raises:
             InputError: an argument, the data or the folder cannot be used.
@@ -307,9 +308,9 @@ def few_texts_flags(num_texts: int, flags: Mapping[str, Any]) -> dict[str, Any]:
     if num_texts >= _FEW_TEXTS or not num_texts:
         return {}
     batch_size = flags.get("train_batch_size", _FEW_BATCH_SIZE)
-    num_epochs = _FEW_EPOCHS
+    num_epochs = _FEW_EPOCHS if num_texts < _VERY_FEW_TEXTS else _MIN_EPOCHS
     if isinstance(batch_size, int):
-        num_epochs = max(_FEW_EPOCHS, math.ceil(_FEW_UPDATES * batch_size / num_texts))
+        num_epochs = max(num_epochs, math.ceil(_FEW_UPDATES * batch_size / num_texts))
     defaults = {
         "train_batch_size": _FEW_BATCH_SIZE,
         "num_train_epochs": num_epochs,

@@ -237,7 +237,23 @@ def test_whole_numbers_with_a_point_may_be_classes(labels, num_warnings, caplog)
             {"train_batch_size": 16, "optimizer_type": "adamw_bias_correction"},
             id="typed epochs",
         ),
-        pytest.param(200, {}, {}, id="many texts"),
+        pytest.param(
+            340,
+            {},
+            {
+                "train_batch_size": 16,
+                "num_train_epochs": 10,
+                "optimizer_type": "adamw_bias_correction",
+            },
+            id="200 updates in 10 epochs",
+        ),
+        pytest.param(
+            999,
+            {"train_batch_size": 8},
+            {"num_train_epochs": 3, "optimizer_type": "adamw_bias_correction"},
+            id="at least 3 epochs",
+        ),
+        pytest.param(1000, {}, {}, id="many texts"),
     ],
 )
 def test_few_texts_are_trained_on_for_longer(num_texts, flags, chosen, caplog):
