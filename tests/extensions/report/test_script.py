@@ -1,6 +1,7 @@
 """The script of the page in Node.js, with a table that has only what the script reads."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
