@@ -28,7 +28,7 @@ MAX_STATEMENTS = {
     "data": 2943,
     "fine_tuning": 1142,
     "graph_text": 526,
-    "io": 1269,
+    "io": 1270,
     "metrics": 390,
     "modeling": 1116,
     "modules": 1821,

@@ -15,6 +15,7 @@ import atexit
 import contextlib
 import enum
 import html
+import importlib
 import logging as std_logging
 import os
 import sys
@@ -426,7 +427,7 @@ class _UpdatedLine(std_logging.Filter):
 
     def _update_cell(self, status: Status):
         """Shows a status in the output of the notebook's cell, one for all jobs of the cell."""
-        from IPython.display import HTML, display  # a notebook has loaded it
+        ipython = importlib.import_module("IPython.display")  # a notebook has loaded it
 
         now_secs = time.monotonic()
         is_over = status.share == 1.0
@@ -434,11 +435,11 @@ class _UpdatedLine(std_logging.Filter):
             return
         self._cell_secs = now_secs
         cell_number = _notebook_shell().execution_count
-        content = HTML(_render_html(status))
+        content = ipython.HTML(_render_html(status))
         if self._cell is not None and self._cell[0] == cell_number:
             self._cell[1].update(content)
         else:
-            self._cell = (cell_number, display(content, display_id=True))
+            self._cell = (cell_number, ipython.display(content, display_id=True))
 
     def hold_at_fork(self) -> None:
         """Keeps the thread from drawing while this process forks."""
