@@ -19,7 +19,7 @@ from official_bert.modeling import attention, dropout_masks, encoder, heads, lay
 from official_bert.modeling.layer_classes import LayerClasses
 
 CANDIDATES = {
-    "hash": "dropout masks that are a hash of seed and position",
+    "hash": "dropout masks with a hash for each position, as in attention_kernels.py",
     "residual": "the residual stream in bfloat16 between sub-layers",
     "norm": "bias, dropout, sum and layer norm as one function with its own gradient",
     "gelu": "bias and gelu as one function with its own gradient",
@@ -96,8 +96,8 @@ def hash_mask(x, rate: float, seed, index: int):
     """Draws a dropout mask, bool like `x`; the arguments are those of
     dropout_masks.dropout_mask.
 
-    Each decision is a hash of the position with two keys of 32 bits. Unlike a stream of random
-    numbers it needs no memory, because XLA computes the hash wherever the mask is used.
+    Each decision is a hash of the position with two keys of 32 bits. The masks of the package have
+    keys for rows and columns instead, which the kernels of attention_kernels.py do not know.
     """
     first_key, second_key = hash_keys(seed, index)
     position = tf.reshape(tf.cast(tf.range(tf.size(x)), tf.uint32), tf.shape(x))

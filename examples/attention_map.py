@@ -36,7 +36,7 @@ def main():
 
     check_ending(arguments.output_file)
     # Imported late, so that --help is quick.
-    from official_bert.cli.flags import quiet_imports
+    from official_bert.io.quiet_imports import quiet_imports
 
     with quiet_imports():
         from official_bert import BertModel, FullTokenizer, InputError

@@ -62,7 +62,7 @@ def main():
 
 def fine_tune(arguments: argparse.Namespace):
     """Trains, evaluates and saves a classifier."""
-    from official_bert.cli.flags import quiet_imports
+    from official_bert.io.quiet_imports import quiet_imports
 
     with quiet_imports():
         import keras

@@ -337,9 +337,9 @@ def check_learning(setting: Setting, end: dict[str, float], baseline: Baselines)
 
 
 def open_predictor(model: pathlib.Path):
-    from official_bert.cli import flags
+    from official_bert.io.quiet_imports import quiet_imports
 
-    with flags.quiet_imports():
+    with quiet_imports():
         from official_bert import Predictor
     return Predictor(str(model))
 

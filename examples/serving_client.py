@@ -114,7 +114,7 @@ def grpc_predict(
     Raises:
         RefusedError: the server refused the request.
     """
-    from official_bert.cli.flags import quiet_imports
+    from official_bert.io.quiet_imports import quiet_imports
 
     with quiet_imports():
         import grpc

@@ -30,7 +30,7 @@ MAX_STATEMENTS = {
     "graph_text": 526,
     "io": 1270,
     "metrics": 390,
-    "modeling": 1116,
+    "modeling": 1115,
     "modules": 1821,
     "optimization": 360,
     "options": 502,

@@ -75,7 +75,7 @@ def assert_flags_stand_under_headings(text: str, command: str, fields: list[Fiel
 
 
 def test_the_commands_have_at_most_166_flags_and_run_classifier_82():
-    """The newest are --all_probabilities, --dev_fraction, --pre_tokenized, --report and --model_card."""
+    """The newest are --all_probabilities, --dev_fraction, --pre_tokenized and --report."""
     names = {
         command: {field.name for field in flag_fields(catalog.options_class(command))}
         for command in COMMANDS

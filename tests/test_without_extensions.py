@@ -29,7 +29,9 @@ from official_bert.options.fields import flag_fields
 print(*sorted(record.name for record in catalog.extensions()))
 for name in catalog.commands():
     options_class = catalog.options_class(name)
-    assert [help_text.find_heading(options_class, field) for field in flag_fields(options_class)], name
+    fields = flag_fields(options_class)
+    headings = [help_text.find_heading(options_class, field) for field in fields]
+    assert headings, name
 assert "tensorflow" not in sys.modules
 sys.argv = ["official-bert", "run_classifier", "--helpfull"]
 commands.main()

@@ -19,6 +19,7 @@ from official_bert.cli import flags, help_text, lean_imports
 from official_bert.cli.completion import PROGRAM, completion_script
 from official_bert.extension import STAGES, Command
 from official_bert.io.errors import InputError, did_you_mean
+from official_bert.io.quiet_imports import quiet_imports
 from official_bert.options.fields import names_missing_file
 from official_bert.version import __version__
 
@@ -91,7 +92,7 @@ def load(name: str) -> Callable:
     Args:
         name: the name of the command in the catalog.
     """
-    with flags.quiet_imports():  # most import TensorFlow, which --help does not need
+    with quiet_imports():  # most import TensorFlow, which --help does not need
         return catalog.load(catalog.commands()[name].function)
 
 
@@ -115,8 +116,8 @@ def overview() -> str:
         "",
         f"{PROGRAM} COMMAND --help lists the flags of a command. A hyphen in its name stands "
         "for an underscore.",
-        f'eval "$({PROGRAM} --completion=bash)" completes commands and flags; zsh and fish work, '
-        "too.",
+        f'eval "$({PROGRAM} --completion=bash)" completes commands and flags in bash. There are '
+        "scripts for zsh and fish, which we have not run.",
         f"{PROGRAM} --version prints the version.",
     ]
     return "\n".join(lines)

@@ -19,7 +19,6 @@ from official_bert.cli import help_text
 from official_bert.io import files, processes, writing
 from official_bert.io.errors import InputError, Terminated, WorkerLost, brief, did_you_mean
 from official_bert.io.progress import updated_line
-from official_bert.io.quiet_imports import quiet_imports as quiet_imports
 from official_bert.options.fields import (
     command_field,
     first_word_field,

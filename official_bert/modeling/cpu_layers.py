@@ -37,8 +37,7 @@ class Dense(layers.Dense):
     def apply(self, x: tf.Tensor, dropout_seed: tf.Tensor | None = None) -> tf.Tensor:
         if not _is_compiled(self, x, dropout_seed):
             return super().apply(x, dropout_seed)
-        product = ops.matmul(_to_products(self, x), _to_products(self, self.kernel))
-        return activated(self.activation)(product, self.bias)
+        return activated(self.activation)(_product(self, x), self.bias)
 
 
 class ResidualOutput(layers.ResidualOutput):
@@ -59,13 +58,11 @@ class ResidualOutput(layers.ResidualOutput):
         """
         if not _is_compiled(self.dense, x, dropout_seed):
             return super().call(x, residual, dropout_seed)
-        dense = self.dense
-        product = ops.matmul(_to_products(dense, x), _to_products(dense, dense.kernel))
         merge = merged(self.config.hidden_dropout_prob)
         return merge(
-            product,
+            _product(self.dense, x),
             residual,
-            dense.bias,
+            self.dense.bias,
             self.norm.gamma,
             self.norm.beta,
             dropout_seed,
@@ -97,9 +94,11 @@ class Attention(attention.Attention):
         )
 
 
-def _to_products(layer: keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
-    """Returns a tensor in the type of the products of a layer."""
-    return ops.cast(x, layer.compute_dtype)
+def _product(dense: layers.Dense, x: tf.Tensor) -> tf.Tensor:
+    """Returns the product alone, without the bias and the activation."""
+    x = ops.cast(x, dense.compute_dtype)
+    kernel = ops.cast(dense.kernel, dense.compute_dtype)
+    return ops.matmul(x, kernel)
 
 
 def _is_compiled(

@@ -29,9 +29,9 @@ def import_libraries():
     """Imports what the programs import. Nothing here may start a computation, whose threads a
     fork would lose.
     """
-    from official_bert.cli import flags
+    from official_bert.io.quiet_imports import quiet_imports
 
-    with flags.quiet_imports():
+    with quiet_imports():
         import tensorflow  # noqa: F401
 
         import official_bert.commands.extract_features
