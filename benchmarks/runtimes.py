@@ -128,7 +128,7 @@ def main():
     )
     finished = {row_key(row): row for row in rows}
     cpus = [int(cpu) for cpu in flags.cpus.split(",")]
-    threads = serving.prepare_threads(cpus, tunes_heap=True)
+    threads = serving.prepare_threads(cpus)
     shapes = [(batch_size, length) for batch_size in flags.batch_sizes for length in flags.lengths]
     for model in flags.models:
         missing = [shape for shape in shapes if (model, *shape) not in finished]

@@ -11,8 +11,7 @@ Our runtime is the signature `serving_default` of the loaded SavedModel. PyTorch
 optimizations. Each runtime has one thread per core. The benchmark first compares their outputs.
 Then they take turns in one process for several rounds, and the median of all calls counts. On a
 busy machine, where threads wait for cores, only --processor_time with one core is meaningful.
---bfloat16 adds our export with --dtype=bfloat16, and PyTorch under autocast. --tune_heap
-prepares the heap as official-bert predict does, for all runtimes of the process.
+--bfloat16 adds our export with --dtype=bfloat16, and PyTorch under autocast.
 """
 
 import argparse
@@ -268,11 +267,6 @@ def main():
     parser.add_argument(
         "--bfloat16", action="store_true", help="measure exports and PyTorch in bfloat16, too"
     )
-    parser.add_argument(
-        "--tune_heap",
-        action="store_true",
-        help="tune the heap as official-bert predict does with OFFICIAL_BERT_TUNE_HEAP=1",
-    )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=BATCH_SIZES)
@@ -287,7 +281,7 @@ def main():
     if output and output.exists():
         rows = map(json.loads, output.read_text(encoding="utf-8").splitlines())
         finished = {row_key(row): row for row in rows}
-    threads = prepare_threads([int(cpu) for cpu in flags.cpus.split(",")], flags.tune_heap)
+    threads = prepare_threads([int(cpu) for cpu in flags.cpus.split(",")])
     shapes = [(batch_size, length) for batch_size in flags.batch_sizes for length in flags.lengths]
     for model in flags.models:
         for kind in flags.kinds:
@@ -310,7 +304,7 @@ def main():
     )
 
 
-def prepare_threads(cpus: list[int], tunes_heap: bool) -> int:
+def prepare_threads(cpus: list[int]) -> int:
     """Pins the process to some cores, gives TensorFlow and PyTorch a thread for each, and
     returns their number.
     """
@@ -320,15 +314,10 @@ def prepare_threads(cpus: list[int], tunes_heap: bool) -> int:
     import torch
     import transformers
 
-    from official_bert.training import cpu_heap
-
     warnings.simplefilter("ignore")  # hides the warnings of torch.onnx
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     tf.config.threading.set_intra_op_parallelism_threads(len(cpus))
-    if tunes_heap:
-        os.environ[cpu_heap.SWITCH] = "1"
-    cpu_heap.tune()
     torch.set_num_threads(len(cpus))
     return len(cpus)
 

@@ -436,10 +436,7 @@ def prepare_threads(cpus: list[int], want_peer: bool):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 
-    from official_bert.training import cpu_heap
-
     tf.config.threading.set_intra_op_parallelism_threads(len(cpus))
-    cpu_heap.tune()  # as the commands do; with OFFICIAL_BERT_TUNE_HEAP=1 the peer gains, too
     if want_peer:
         import torch
 

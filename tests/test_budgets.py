@@ -22,13 +22,13 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
     "checkpoints": 1019,
-    "cli": 477,
-    "commands": 1139,
+    "cli": 487,
+    "commands": 1137,
     "compat": 245,
     "data": 2943,
     "fine_tuning": 1142,
     "graph_text": 526,
-    "io": 1270,
+    "io": 1278,
     "metrics": 390,
     "modeling": 1115,
     "modules": 1821,
@@ -36,7 +36,7 @@ MAX_STATEMENTS = {
     "options": 502,
     "serving": 1042,
     "tasks": 4026,
-    "training": 1892,
+    "training": 1839,
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200

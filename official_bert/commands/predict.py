@@ -31,7 +31,6 @@ from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.options.serving import JSON, STANDARD, STOP, PredictOptions
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor, setting_fields
-from official_bert.training import cpu_heap
 from official_bert.training.distribution import log_devices
 
 # Further names of columns with texts, which a table may have in its first line.
@@ -59,7 +58,6 @@ def run(options: PredictOptions) -> None:
             lines_in = sys.stdin.buffer
         else:
             lines_in = stack.enter_context(files.open_file(options.input_file, "rb"))
-        cpu_heap.tune()
         predictor = Predictor(settings.pop("model"), **settings)
         log_devices()
         mode.start(predictor)

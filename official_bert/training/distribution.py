@@ -28,7 +28,6 @@ from official_bert.options.shared import (
     RING,
     DistributionOptions,
 )
-from official_bert.training import cpu_heap
 from official_bert.training.workers import Workers, read_cluster
 
 INSTALL_GPU = 'pip install "tensorflow[and-cuda]>=2.20,<2.22"'
@@ -120,8 +119,6 @@ def cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
             f"--collective={options.collective}: only goes with "
             f"--distribution_strategy={MULTI_WORKER}; add that, or leave it out"
         )
-    if name != "tpu":
-        cpu_heap.tune()
     strategy = _STRATEGIES[name](options)
     log_devices(strategy, name)
     if options.all_reduce_dtype != FLOAT32 and strategy.num_replicas_in_sync == 1:

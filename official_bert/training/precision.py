@@ -6,7 +6,6 @@ reduction of gradients, softmax, layer norms, losses and logits are float32.
 """
 
 import contextlib
-import pathlib
 from collections.abc import Callable
 
 import keras
@@ -14,13 +13,13 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.io.errors import Diverged, InputError
+from official_bert.io.processor import instruction_sets
 from official_bert.options.shared import AUTO, BFLOAT16, FLOAT16, FLOAT32
 from official_bert.training import distribution
 from official_bert.training.distribution import device_kind
 from official_bert.training.workers import Workers
 
 DTYPE_KEY = "dtype"  # in the start line of run_log.py
-CPU_INFO = pathlib.Path("/proc/cpuinfo")
 # Flags of Linux; the name of the instructions.
 _CPU_SIGNS = {"amx_bf16": "AMX", "avx512_bf16": "AVX512_BF16"}
 _GPU_CAPABILITY = 8, 0  # of the first NVIDIA GPUs that multiply bfloat16
@@ -80,12 +79,9 @@ def reason_for_bfloat16(strategy: tf.distribute.Strategy) -> str | None:
             details = tf.config.experimental.get_device_details(gpu)
             capabilities.append(details.get("compute_capability", (0, 0)))
         return "the GPU multiplies it" if min(capabilities) >= _GPU_CAPABILITY else None
-    if not CPU_INFO.exists():  # not on Linux
-        return None
-    lines = CPU_INFO.read_text(encoding="utf-8").splitlines()
-    flags = next((line for line in lines if line.startswith("flags")), "").split()
+    instructions = instruction_sets()
     for flag, name in _CPU_SIGNS.items():
-        if flag in flags:
+        if flag in instructions:
             return f"the processor has {name}"
     return None
 

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer, InputError
+from official_bert.io import processor
 from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.shared import DistributionOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective
@@ -360,7 +361,7 @@ def device(monkeypatch):
         monkeypatch.setattr(precision, "device_kind", lambda strategy: kind)
         if folder:
             info = folder / "cpuinfo"
-            monkeypatch.setattr(precision, "CPU_INFO", info)
+            monkeypatch.setattr(processor, "CPU_INFO", info)
             if flags is not None:
                 info.write_text(
                     "processor\t: 0\nmodel name\t: amx_bf16 inside\nflags\t\t: "
