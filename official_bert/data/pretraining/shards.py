@@ -15,16 +15,26 @@ import json
 import math
 import os
 import re
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from absl import logging
 
 from official_bert.data.model_inputs import warn_about_unknown
-from official_bert.data.pretraining.documents import distribute, no_text
+from official_bert.data.pretraining.documents import (
+    DistributedFiles,
+    Piece,
+    assign_pieces,
+    distribute,
+    no_text,
+    split_files,
+    text_digest,
+)
 from official_bert.data.pretraining.one_shard import ALGORITHM, ShardConfig, make_shard
-from official_bert.data.pretraining.pool import worker_processes
+from official_bert.data.pretraining.pool import WorkerProcesses, worker_processes
 from official_bert.data.pretraining.settings import pair_config, records_mask_config
 from official_bert.data.records.framing import COMPRESSED_SUFFIX
 from official_bert.data.records.record_files import (
@@ -33,11 +43,13 @@ from official_bert.data.records.record_files import (
     hidden_manifest,
     vocabulary_digest,
 )
-from official_bert.io import files, reading, writing
+from official_bert.io import errors, files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.options.data_tools import EXACT, SHARDED, PretrainingDataOptions
 from official_bert.tokenization import FullTokenizer
+
+T = TypeVar("T")
 
 SHARD_BYTES = 32 << 20  # of text, the size of the shards of a large corpus
 # The flags that only the generator `sharded` has, and all that determine its records, beside text
@@ -58,7 +70,9 @@ _DETERMINING = (
     *SHARDED_ONLY_FLAGS,
 )
 # The names in the work folder, and their temporary ones.
-_WORK_NAME = re.compile(r"\d{5}\.(txt|records|json)|\.\d{5}\.(records|json)\.tmp-\d+")
+_WORK_NAME = re.compile(r"\d{5}\.(records|json)|\.\d{5}\.(records|json)\.tmp-\d+")
+_TEXT_PREFIX = "text-"
+_TEXT_FOLDER = re.compile(rf"{_TEXT_PREFIX}.+")
 # A smaller corpus has shards, too, for several processes.
 _SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16
 
@@ -92,14 +106,6 @@ class ShardJob:
         """
         ending = COMPRESSED_SUFFIX if self.config.is_compressed else ""
         return f"{self.output_file}-{number:05}-of-{self.num_shards:05}{ending}"
-
-    def text_file(self, number: int) -> str:
-        """Returns the path of a shard's text in the work folder.
-
-        Args:
-            number: the number of the shard, from 0.
-        """
-        return os.path.join(self.work_folder, f"{number:05}.txt")
 
     def finished_file(self, number: int) -> str:
         """Returns where a finished shard waits for the others.
@@ -292,23 +298,19 @@ def write_shards(
     """
     _clear(job, keep_finished=True)
     try:
-        text_files = [job.text_file(number) for number in range(job.num_shards)]
-        num_documents = distribute(
-            input_files, text_files, Progress("documents distributed"), read_lines
-        )
-        if not num_documents:
-            raise no_text(input_files)
-        logging.info("%d documents in %d shards", num_documents, job.num_shards)
-        reports = _make_all(job, num_workers)
+        with _start_workers(job, num_workers) as workers:
+            text = _distribute(job, split_files(input_files, num_workers), read_lines, workers)
+            if not any(text):
+                raise no_text(input_files)
+            reports = _make_all(job, text, workers)
         manifest = _build_manifest(job, reports)
         if not manifest["counts"]["documents"]:
             _clear(job, keep_finished=False)
             raise no_text(input_files)
         _warn_of_lone_documents(reports)
         _give_names(job, manifest)
-    except BaseException:
+    finally:
         _clear(job, keep_finished=True)
-        raise
     return manifest
 
 
@@ -333,15 +335,96 @@ def _clear(job: ShardJob, keep_finished: bool):
                 finished_files |= {job.report_file(number), job.finished_file(number)}
     for name in files.list_folder(job.work_folder):
         path = os.path.join(job.work_folder, name)
-        if _WORK_NAME.fullmatch(name) and path not in finished_files:
+        if _TEXT_FOLDER.fullmatch(name):
+            files.remove_folder(path)
+        elif _WORK_NAME.fullmatch(name) and path not in finished_files:
             files.remove(path)
 
 
-def _make_all(job: ShardJob, num_workers: int) -> list[dict]:
+@contextlib.contextmanager
+def _start_workers(job: ShardJob, num_workers: int) -> Iterator[WorkerProcesses | None]:
+    """Yields processes that call functions of the job and further arguments; None for this process
+    alone.
+    """
+    if num_workers == 1:
+        yield None
+        return
+    with worker_processes(num_workers, _call_in_worker, job) as workers:
+        yield workers
+
+
+def _call_in_worker(job: ShardJob, function: Callable, *arguments: Any) -> tuple[Any, list[tuple]]:
+    with errors.collected_warnings() as warnings:
+        return function(job, *arguments), warnings
+
+
+def _results(
+    job: ShardJob,
+    workers: WorkerProcesses | None,
+    function: Callable[..., T],
+    calls: Iterable[tuple],
+) -> Iterator[T]:
+    """Yields the results of a function of the job and of the arguments of each call, as they
+    come.
+    """
+    if workers is None:
+        for arguments in calls:
+            yield function(job, *arguments)
+        return
+    futures = [workers.submit(function, *arguments) for arguments in calls]
+    for future in concurrent.futures.as_completed(futures):
+        result, warnings = future.result()
+        for warning in warnings:
+            errors.warn(*warning)
+        yield result
+
+
+def _distribute(
+    job: ShardJob,
+    runs: Sequence[Sequence[str]],
+    read_lines: Callable[[str], Iterable[str]],
+    workers: WorkerProcesses | None,
+) -> list[list[Piece]]:
+    """Distributes the documents of runs of files, each in one process, and returns the text of each
+    shard.
+    """
+    with writing.saying_why(job.work_folder):
+        # Processes of a killed run may still write to the folder that they have begun.
+        text_folder = tempfile.mkdtemp(prefix=_TEXT_PREFIX, dir=job.work_folder)
+    calls = []
+    for number, input_files in enumerate(runs):
+        folder = os.path.join(text_folder, f"{number:03}")
+        files.make_folder(folder)
+        calls.append((folder, input_files, read_lines))
+    progress = Progress("parts of the text distributed", len(calls))
+    distributed: dict[str, DistributedFiles] = {}
+    for folder, result in _results(job, workers, _distribute_run, calls):
+        distributed[folder] = result
+        if len(calls) > 1:
+            progress(len(distributed))
+    in_order = [(folder, distributed[folder]) for folder, *_ in calls]
+    pieces, num_documents = assign_pieces(in_order, job.num_shards)
+    logging.info("%d documents in %d shards", num_documents, job.num_shards)
+    return pieces
+
+
+def _distribute_run(
+    job: ShardJob,
+    folder: str,
+    input_files: Sequence[str],
+    read_lines: Callable[[str], Iterable[str]],
+) -> tuple[str, DistributedFiles]:
+    progress = Progress("documents distributed")
+    return folder, distribute(input_files, folder, job.num_shards, progress, read_lines)
+
+
+def _make_all(
+    job: ShardJob, text: Sequence[Sequence[Piece]], workers: WorkerProcesses | None
+) -> list[dict]:
     reports: dict[int, dict] = {}
     progress, start_secs = Progress("shards", job.num_shards), time.monotonic()
     num_records, num_made, num_kept = 0, 0, 0
-    for number, report, is_kept in _reports_when_finished(job, num_workers):
+    for number, report, is_kept in _results(job, workers, _make_or_keep, enumerate(text)):
         reports[number] = report
         num_records += report["records"]
         num_made += 0 if is_kept else report["records"]
@@ -353,39 +436,27 @@ def _make_all(job: ShardJob, num_workers: int) -> list[dict]:
     return [reports[number] for number in range(job.num_shards)]
 
 
-def _reports_when_finished(job: ShardJob, num_workers: int) -> Iterator[tuple[int, dict, bool]]:
-    """Yields the results of `_make_or_keep`, in this process or in others, as they come."""
-    if num_workers == 1:
-        for number in range(job.num_shards):
-            yield _make_or_keep(job, number)
-        return
-    with worker_processes(num_workers, _make_or_keep, job) as workers:
-        futures = [workers.submit(number) for number in range(job.num_shards)]
-        for future in concurrent.futures.as_completed(futures):
-            yield future.result()
-
-
-def _make_or_keep(job: ShardJob, number: int) -> tuple[int, dict, bool]:
+def _make_or_keep(job: ShardJob, number: int, text: Sequence[Piece]) -> tuple[int, dict, bool]:
     """Makes a shard, unless an earlier run has, and deletes its text; returns number, report,
     and if it is kept.
     """
-    text_file = job.text_file(number)
-    key = _compute_key(job, text_file)
+    key = _compute_key(job, text)
     report = _read_finished_report(job, number, key)
     is_kept = report is not None
     if not is_kept:
-        result = make_shard(number, text_file, job.finished_file(number), job.tokenizer, job.config)
+        result = make_shard(number, text, job.finished_file(number), job.tokenizer, job.config)
         report = {"key": key, **result}
         with writing.replacing(job.report_file(number), removes_left=False) as file:
             json.dump(report, file)
-    if files.exists(text_file):
-        files.remove(text_file)
+    for piece in text:
+        files.remove(piece.path)
     return number, report, is_kept
 
 
-def _compute_key(job: ShardJob, text_file: str) -> str:
-    text = files.sha256(text_file) if files.exists(text_file) else ""
-    return hashlib.sha256(json.dumps([job.described, text], sort_keys=True).encode()).hexdigest()
+def _compute_key(job: ShardJob, text: Sequence[Piece]) -> str:
+    """Returns a digest of all that determines a shard's records but its number."""
+    description = [job.described, text_digest(text) if text else ""]
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
 def _read_finished_report(job: ShardJob, number: int, key: str) -> dict | None:
