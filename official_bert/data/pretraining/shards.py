@@ -9,12 +9,14 @@ go on after a kill.
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import glob
 import hashlib
 import json
 import math
 import os
 import re
+import shutil
 import tempfile
 import time
 from collections import Counter
@@ -37,9 +39,11 @@ from official_bert.data.pretraining.one_shard import ALGORITHM, ShardConfig, mak
 from official_bert.data.pretraining.pool import WorkerProcesses, worker_processes
 from official_bert.data.pretraining.settings import pair_config, records_mask_config
 from official_bert.data.records.framing import COMPRESSED_SUFFIX
+from official_bert.data.records.parts import Part
 from official_bert.data.records.record_files import (
     MANIFEST_SUFFIX,
     SHARD_NAME,
+    for_each,
     hidden_manifest,
     vocabulary_digest,
 )
@@ -71,6 +75,7 @@ _DETERMINING = (
 )
 # The names in the work folder, and their temporary ones.
 _WORK_NAME = re.compile(r"\d{5}\.(records|json)|\.\d{5}\.(records|json)\.tmp-\d+")
+_COPIED_BYTES = 1 << 24
 _TEXT_PREFIX = "text-"
 _TEXT_FOLDER = re.compile(rf"{_TEXT_PREFIX}.+")
 # A smaller corpus has shards, too, for several processes.
@@ -79,8 +84,16 @@ _SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16
 
 @dataclasses.dataclass(frozen=True)
 class ShardJob:
-    """What is made of what, for all worker processes; `described` has all that determines the
-    records.
+    """What is made of what, for all worker processes.
+
+    Attributes:
+        output_file: the beginning of the names of all files.
+        num_shards: the number of record files.
+        tokenizer: the tokenizer of the text.
+        config: what determines the records beside the text.
+        described: all that determines the records, for the manifest.
+        work_dir: the local folder of the work folder; None for that of the outputs.
+        part: the part of a set of records; None for a whole set.
     """
 
     output_file: str
@@ -88,11 +101,22 @@ class ShardJob:
     tokenizer: FullTokenizer
     config: ShardConfig
     described: dict
+    work_dir: str | None = None
+    part: Part | None = None
+
+    @property
+    def set_name(self) -> str:
+        """The beginning of the names of all files of the set, of which the job may be a part."""
+        return self.output_file.removesuffix(self.part.output_file("") if self.part else "")
 
     @property
     def work_folder(self) -> str:
         folder, name = os.path.split(self.output_file)
-        return os.path.join(folder, f".{name}.sharded")
+        if self.work_dir is None:
+            return os.path.join(folder, f".{name}.sharded")
+        # Outputs of several folders may have the same name.
+        digest = hashlib.sha256(files.real_path(self.output_file).encode()).hexdigest()[:12]
+        return os.path.join(self.work_dir, f".{name}-{digest}.sharded")
 
     @property
     def manifest_file(self) -> str:
@@ -128,7 +152,11 @@ class ShardJob:
 
 
 def shard_job(
-    options: PretrainingDataOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer
+    options: PretrainingDataOptions,
+    output_file: str,
+    num_shards: int,
+    tokenizer: FullTokenizer,
+    part_description: dict | None = None,
 ) -> ShardJob:
     """Returns the job of a script.
 
@@ -138,6 +166,8 @@ def shard_job(
             in .gz.
         num_shards: the number of record files.
         tokenizer: the tokenizer of the script, with the vocabulary of `vocab_file`.
+        part_description: what the manifest of a part has about the whole set; None for a run that
+            makes the whole set.
 
     Raises:
         InputError: flags of masking contradict each other, or the vocabulary cannot be read.
@@ -157,9 +187,16 @@ def shard_job(
         | {"num_shards": num_shards, "compression": "gzip" if is_compressed else "none"},
         "vocabulary_sha256": files.sha256(options.vocab_file),
     }
-    return ShardJob(
-        output_file.removesuffix(COMPRESSED_SUFFIX), num_shards, tokenizer, config, described
-    )
+    output_file = output_file.removesuffix(COMPRESSED_SUFFIX)
+    part = None
+    if options.part is not None:
+        part = Part.parse(options.part)
+        output_file = part.output_file(output_file)
+        described["part"] = part_description
+    work_dir = options.work_dir
+    if work_dir is None and files.is_remote(output_file):
+        work_dir = tempfile.gettempdir()
+    return ShardJob(output_file, num_shards, tokenizer, config, described, work_dir, part)
 
 
 def write_exact_manifests(options: PretrainingDataOptions, vocab: Mapping[str, int]) -> None:
@@ -218,16 +255,16 @@ def check_no_others(job: ShardJob) -> None:
         job: the job, before its shards are made.
 
     Raises:
-        InputError: there is a shard of another number of shards or with another ending, which the
-            same glob would match.
+        InputError: there is a shard of another number of shards or parts, or with another ending,
+            which the same glob would match.
     """
-    for path in sorted(
-        set(files.matching(f"{glob.escape(job.output_file)}-*-of-*")).difference(job.outputs())
-    ):
-        if SHARD_NAME.search(path):
+    names = set(files.matching(f"{glob.escape(job.set_name)}-*-of-*")).difference(job.outputs())
+    for path in sorted(names):
+        is_sibling = job.part is not None and job.part.is_sibling(path)
+        if SHARD_NAME.search(path) and not is_sibling:
             raise InputError(
-                f"{path}: is a shard of a run with another number of shards or another ending; "
-                "delete those files, or name another --output_file"
+                f"{path}: is a shard of a run with another number of shards or parts, or another "
+                "ending; delete those files, or name another --output_file"
             )
 
 
@@ -240,6 +277,8 @@ def check_places(job: ShardJob) -> None:
     Raises:
         InputError: a name is too long, or that of something else, such as a link or a folder.
     """
+    if files.is_remote(job.output_file):
+        return
     for path in job.outputs():
         if os.path.islink(path) or files.is_special(path):
             what = (
@@ -324,6 +363,30 @@ def remove_work_folder(job: ShardJob) -> None:
         os.rmdir(job.work_folder)
 
 
+def is_complete(job: ShardJob) -> bool:
+    """Returns whether the manifest of an earlier run describes the job, and all its files exist.
+
+    The text is not read: of the input files, the names and the sizes of a part are compared.
+
+    Args:
+        job: the job, which is a part.
+
+    Raises:
+        InputError: the manifest cannot be read.
+    """
+    if not files.exists(job.manifest_file):
+        return False
+    manifest = reading.check_object(reading.read_json(job.manifest_file), job.manifest_file)
+    for name, value in json.loads(json.dumps(job.described)).items():
+        if manifest.get(name) != value:
+            return False
+    sizes = {
+        os.path.join(os.path.dirname(job.output_file), shard["file"]): shard["bytes"]
+        for shard in reading.field(manifest, "shards", list, job.manifest_file)
+    }
+    return all(files.exists(path) and files.size(path) == sizes[path] for path in sizes)
+
+
 def _clear(job: ShardJob, keep_finished: bool):
     """Deletes what runs have made in the work folder; finished shards with their reports may
     stay.
@@ -402,8 +465,8 @@ def _distribute(
         distributed[folder] = result
         if len(calls) > 1:
             progress(len(distributed))
-    in_order = [(folder, distributed[folder]) for folder, *_ in calls]
-    pieces, num_documents = assign_pieces(in_order, job.num_shards)
+    ordered = [(folder, distributed[folder]) for folder, *_ in calls]
+    pieces, num_documents = assign_pieces(ordered, job.num_shards)
     logging.info("%d documents in %d shards", num_documents, job.num_shards)
     return pieces
 
@@ -444,7 +507,8 @@ def _make_or_keep(job: ShardJob, number: int, text: Sequence[Piece]) -> tuple[in
     report = _read_finished_report(job, number, key)
     is_kept = report is not None
     if not is_kept:
-        result = make_shard(number, text, job.finished_file(number), job.tokenizer, job.config)
+        stream = job.part.shard_stream(number) if job.part else number
+        result = make_shard(stream, text, job.finished_file(number), job.tokenizer, job.config)
         report = {"key": key, **result}
         with writing.replacing(job.report_file(number), removes_left=False) as file:
             json.dump(report, file)
@@ -534,17 +598,29 @@ def _warn_of_lone_documents(reports: Sequence[dict]):
 
 def _give_names(job: ShardJob, manifest: dict):
     """Gives all files their names; the manifest, which says that they are complete, comes last."""
+    files.make_folder(os.path.dirname(job.output_file) or ".")
     if files.exists(job.manifest_file):
         files.remove(job.manifest_file)
-    for number in range(job.num_shards):
-        finished = job.finished_file(number)
-        if files.exists(finished):  # an earlier run may have been killed here
-            files.rename(finished, job.record_file(number))
+    for_each(functools.partial(_give_name, job), range(job.num_shards))
     with writing.replacing(job.manifest_file) as file:
         json.dump(manifest, file, indent=1)
         file.write("\n")
     for number in range(job.num_shards):
+        if files.exists(job.finished_file(number)):
+            files.remove(job.finished_file(number))
         files.remove(job.report_file(number))
+
+
+def _give_name(job: ShardJob, number: int):
+    """Moves a finished shard to its place, or copies it there from another file system."""
+    finished, record_file = job.finished_file(number), job.record_file(number)
+    if not files.exists(finished):  # An earlier run may have been killed here.
+        return
+    if job.work_dir is None:
+        files.rename(finished, record_file)
+        return
+    with files.open_file(finished, "rb") as source, writing.replacing(record_file, "wb") as target:
+        shutil.copyfileobj(source, target, _COPIED_BYTES)
 
 
 def log_manifest(manifest: dict, job: ShardJob) -> None:

@@ -402,9 +402,19 @@ BAD_INPUTS = [
         id="folder as output",
     ),
     pytest.param(
-        {"output_file": "gs://bucket/out"},
-        "--generator=sharded needs a folder of this machine",
-        id="remote output",
+        {"work_dir": "{0}/absent"},
+        "--work_dir={0}/absent: is no folder of this machine; make it, or name another",
+        id="no work folder",
+    ),
+    pytest.param(
+        {"part": "3/2"},
+        "--part=3/2: must be the number of a part and that of all parts, such as 3/256",
+        id="a part that is none",
+    ),
+    pytest.param(
+        {"part": "1/2"},
+        "--part=1/2: --input_file names 1 files, fewer than the 2 parts; split the files",
+        id="more parts than files",
     ),
     pytest.param(
         {"output_file": "{0}/old"},
