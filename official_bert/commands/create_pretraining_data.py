@@ -16,8 +16,9 @@ from official_bert.data.pretraining.documents import Documents, read_documents
 from official_bert.data.pretraining.exact import create_instances
 from official_bert.data.pretraining.settings import InstanceVocabulary, mask_config, pair_config
 from official_bert.data.pretraining.shards import SHARDED_ONLY_FLAGS, log_manifest, shard_job
-from official_bert.data.pretraining.text_formats import line_reader
+from official_bert.data.pretraining.text_formats import ending_documents, line_reader
 from official_bert.data.records.framing import open_example_files
+from official_bert.data.records.parts import Part
 from official_bert.data.records.record_files import log_files, write_features
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
@@ -27,7 +28,7 @@ from official_bert.model_source import resolve
 from official_bert.options.data_tools import SHARDED, PretrainingDataOptions
 from official_bert.tokenization import FullTokenizer
 
-_SHARDED_ONLY_FLAGS = (*SHARDED_ONLY_FLAGS, "num_shards")
+_SHARDED_ONLY_FLAGS = (*SHARDED_ONLY_FLAGS, "num_shards", "part", "work_dir")
 
 
 def run(options: PretrainingDataOptions) -> random.Random | None:
@@ -97,15 +98,24 @@ def _run_exact(
 def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
     output_file = _check_output_file(options)
     input_files = files.expand(options.input_file, "input_file")
+    read_lines = line_reader(options.input_format, options.split_sentences)
+    part_description = None
+    if options.part is not None:
+        part = Part.parse(options.part)
+        part_description = part.describe(input_files, options.num_shards)
+        input_files = part.select_files(input_files)
+        read_lines = ending_documents(read_lines)
     num_shards = options.num_shards or shards.default_num_shards(_measure_files(input_files))
-    job = shard_job(options, output_file, num_shards, tokenizer)
+    job = shard_job(options, output_file, num_shards, tokenizer, part_description)
+    if job.part is not None and shards.is_complete(job):
+        logging.info("part %s is complete; delete %s to make it again", job.part, job.manifest_file)
+        return
     _keep_apart(options, job.outputs())
     shards.check_places(job)
     shards.check_no_others(job)
     log_files("Reading from input files", input_files)
     try:
         with locked(job.work_folder):
-            read_lines = line_reader(options.input_format, options.split_sentences)
             if options.do_whole_word_mask:
                 first_ids = corpus_checks.first_ids(input_files, tokenizer, read_lines)
                 corpus_checks.check_whole_words(first_ids, tokenizer)
@@ -133,12 +143,16 @@ def _check_output_file(options: PretrainingDataOptions) -> str:
         raise InputError(
             f"{output_file}: is a folder; give the beginning of the names of files in it"
         )
-    if files.is_remote(output_file) or files.is_special(output_file):
+    if files.is_special(output_file):
         raise InputError(
-            f"--output_file={output_file}: --generator=sharded needs a folder of this machine; "
-            "name a local path, and copy the files"
+            f"--output_file={output_file}: is a device or a pipe; give the beginning of the names "
+            "of files"
         )
-    if not files.is_folder(folder or "."):
+    if options.work_dir is not None and not os.path.isdir(options.work_dir):
+        raise InputError(
+            f"--work_dir={options.work_dir}: is no folder of this machine; make it, or name another"
+        )
+    if not files.is_remote(output_file) and not files.is_folder(folder or "."):
         raise InputError(
             f"{output_file}: cannot be written (No such file or directory); make the folder "
             f"{folder}"

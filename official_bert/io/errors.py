@@ -153,7 +153,28 @@ def warn(sentence: str, *values: object) -> None:
         sentence: the message, with a placeholder such as %s for each value.
         *values: the values of the placeholders.
     """
+    if _collected is not None:
+        _collected.append((sentence, *values))
+        return
     # absl.logging loads absl.flags, so it is imported only when it is needed.
     from absl import logging
 
     logging.warning(sentence, *values)
+
+
+_collected: list[tuple] | None = None
+
+
+@contextlib.contextmanager
+def collected_warnings() -> Iterator[list[tuple]]:
+    """A context in which a worker process logs no warning.
+
+    Yields:
+        The arguments of each call of `warn`, which the parent process repeats.
+    """
+    global _collected
+    _collected = []
+    try:
+        yield _collected
+    finally:
+        _collected = None

@@ -1,12 +1,14 @@
 """Names, opens, lists and removes local and remote files; `reading` and `writing` build on it.
 
 Local paths need only plain Python. For paths with a scheme (gs://, hdfs://, ...) the functions
-import and use tf.io.gfile.
+import and use tf.io.gfile, or fsspec for schemes that TensorFlow lacks (s3://).
 """
 
 import contextlib
+import functools
 import glob as local_glob
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -15,6 +17,7 @@ import threading
 from collections.abc import Iterable
 from typing import IO, Any, BinaryIO, Literal, TextIO, overload
 
+from official_bert.io import fsspec_files
 from official_bert.io.errors import InputError
 
 # How long the opening of a pipe waits for the process at its other end.
@@ -112,7 +115,7 @@ def exists(path: str) -> bool:
         InputError: the name is not UTF-8, or contains a zero byte.
     """
     check_name(path)
-    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+    return _gfile(path).exists(path) if is_remote(path) else os.path.exists(path)
 
 
 def is_folder(path: str) -> bool:
@@ -121,7 +124,7 @@ def is_folder(path: str) -> bool:
     Args:
         path: the path, local or remote; a symbolic link counts as the folder that it names.
     """
-    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+    return _gfile(path).isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
 def size(path: str) -> int:
@@ -135,7 +138,7 @@ def size(path: str) -> int:
     """
     check_name(path)
     if is_remote(path):
-        return _gfile().stat(path).length
+        return _gfile(path).stat(path).length
     try:
         return os.stat(path).st_size
     except OSError as error:
@@ -168,7 +171,7 @@ def make_folder(path: str) -> None:
         InputError: a local folder cannot be made.
     """
     if is_remote(path):
-        _gfile().makedirs(path)
+        _gfile(path).makedirs(path)
         return
     try:
         os.makedirs(path, exist_ok=True)
@@ -227,7 +230,7 @@ def rename(source: str, target: str) -> None:
         target: its new path in the same file system.
     """
     if is_remote(source):
-        _gfile().rename(source, target, overwrite=True)
+        _gfile(source).rename(source, target, overwrite=True)
     else:
         os.replace(source, target)
 
@@ -242,7 +245,7 @@ def remove(path: str) -> None:
         InputError: the path is a folder, into which somebody may have put other files.
     """
     if is_remote(path):
-        _gfile().remove(path)
+        _gfile(path).remove(path)
         return
     if os.path.isdir(path) and not os.path.islink(path):
         raise InputError(f"{path}: is a folder where a file is expected; move it away")
@@ -256,7 +259,7 @@ def remove_folder(path: str) -> None:
         path: the folder, local or remote.
     """
     if is_remote(path):
-        _gfile().rmtree(path)
+        _gfile(path).rmtree(path)
     else:
         shutil.rmtree(path)
 
@@ -268,7 +271,7 @@ def list_folder(path: str) -> list[str]:
         path: the folder, local or remote. Remote file systems may end the name of a subfolder with
             "/".
     """
-    return _gfile().listdir(path) if is_remote(path) else os.listdir(path)
+    return _gfile(path).listdir(path) if is_remote(path) else os.listdir(path)
 
 
 def find_ignoring_case(folder: str, names: Iterable[str]) -> list[str]:
@@ -318,7 +321,7 @@ def matching(pattern: str, folder: str = "") -> list[str]:
     """
     pattern = os.path.join(local_glob.escape(folder), pattern)
     if is_remote(pattern):
-        names = _gfile().glob(pattern)
+        names = _gfile(pattern).glob(pattern)
     else:
         names = local_glob.glob(to_python_glob(pattern), include_hidden=True)
     return sorted(name for name in names if not _INTERNAL_NAMES.fullmatch(os.path.basename(name)))
@@ -406,7 +409,10 @@ def _end_waiting(path: str, flags: int):
 
 
 def _open_remote(path: str, mode: str):
-    file = _gfile().GFile(path, mode)
+    try:
+        file = _gfile(path).GFile(path, mode)
+    except FileNotFoundError:  # of fsspec
+        raise InputError(f"{path}: no such file; check the path") from None
 
     def write_lines(lines: Iterable):
         for line in lines:
@@ -417,7 +423,20 @@ def _open_remote(path: str, mode: str):
     return file
 
 
-def _gfile():
+def _gfile(path: str) -> Any:
+    """Returns tf.io.gfile, or its functions by fsspec for a scheme that TensorFlow lacks."""
+    scheme = os.fspath(path).partition("://")[0]
+    if fsspec_files.is_installed() and scheme not in _tensorflow_schemes():
+        return fsspec_files.file_system(scheme)
     import tensorflow as tf
 
     return tf.io.gfile
+
+
+@functools.cache
+def _tensorflow_schemes() -> frozenset[str]:
+    if importlib.util.find_spec("tensorflow") is None:
+        return frozenset()
+    import tensorflow as tf
+
+    return frozenset(tf.io.gfile.get_registered_schemes())

@@ -57,8 +57,8 @@ def read_lines(
         InputError: the file cannot be read, or does not look like UTF-8 text.
     """
     num_corrupt = 0
+    is_gzip = decompresses and _begins_as_gzip(path)
     with files.open_file(path, "rb") as opened:
-        is_gzip = decompresses and _begins_as_gzip(path)
         file = _Decompressed(path, opened) if is_gzip else opened
         for line in _checked_lines(path, file):
             line = line.removesuffix(b"\n")

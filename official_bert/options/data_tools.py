@@ -1,6 +1,7 @@
 """The options of the scripts that make and inspect data: vocabularies and records."""
 
 import dataclasses
+import re
 
 from official_bert.options.fields import (
     LENGTH,
@@ -57,7 +58,13 @@ class VocabularyOptions(CorpusOptions):
 
 EXACT, SHARDED = "exact", "sharded"
 MAX_SHARDS = 99_999  # five digits in the names
+PART = r"0*([1-9]\d{0,4})/0*([1-9]\d{0,4})"  # the number of a part and that of all parts
 MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
+
+
+def _is_part(text: str) -> bool:
+    match = re.fullmatch(PART, text)
+    return match is not None and int(match[1]) <= int(match[2])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,6 +140,20 @@ class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
         help="With --generator=sharded, the number of files. The records depend on it. By default "
         "a file has 32 MiB of text, or less if there would be fewer than 16 files, but at least 1 "
         "MiB.",
+    )
+    part: str | None = option(
+        None,
+        check=(_is_part, "must be the number of a part and that of all parts, such as 3/256"),
+        help="With --generator=sharded, make one part of the records, such as 3/256: of every "
+        "256th input file, from the third on. Several machines make the parts, each with the same "
+        "other flags, and pre-training reads them all. --num_shards is the number of files of each "
+        "part.",
+    )
+    work_dir: str | None = option(
+        None,
+        help="With --generator=sharded, a local folder for unfinished files, such as one of a fast "
+        "disk. By default they are beside --output_file, or in the temporary folder of this "
+        "machine if --output_file is remote.",
     )
     generator: str = option(
         EXACT,

@@ -8,8 +8,11 @@ a document goes on across the end of a file: only a blank line ends it.
 import collections
 import dataclasses
 import functools
+import hashlib
+import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +22,11 @@ from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 
 _BLOCK_CHARACTERS = 1 << 18
+_BLOCK_BYTES = 1 << 20
 _BLANK_LINE = -1
 CHARACTERS_HELD = 1 << 24
+_LOG2_SHARD_CHARACTERS = 14
+_HEAD = -1  # the number of the file that begins before the first document
 
 # The ids of some lines, and the number of ids of each, or _BLANK_LINE.
 EncodedLines = tuple[np.ndarray, np.ndarray]
@@ -185,18 +191,75 @@ def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLine
     return ids.astype(_cached_id_type(tokenizer)), np.where(is_blank, _BLANK_LINE, lengths)
 
 
-def distribute(
-    input_files: Sequence[str],
-    paths: Sequence[str],
-    on_progress: Callable[[int], None] = lambda documents: None,
-    read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
-) -> int:
-    """Writes document k of the corpus into text file k mod n, and returns the number of documents.
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A part of the text of a shard.
+
+    Attributes:
+        path: the file.
+        start: the offset in bytes at which the part begins.
+    """
+
+    path: str
+    start: int = 0
+
+
+class DistributedFiles(NamedTuple):
+    """What `distribute` wrote for a run of files.
+
+    Attributes:
+        has_head: whether the files begin within a document, or with one. It is in a file of its
+            own, because only the files before tell which of the two it is.
+        num_documents: the number of the other documents.
+        is_inside: whether the files end within a document; None if they have no line.
+    """
+
+    has_head: bool
+    num_documents: int
+    is_inside: bool | None
+
+
+def split_files(input_files: Sequence[str], num_runs: int) -> list[list[str]]:
+    """Splits files into runs of neighbours with about the same number of bytes.
 
     Args:
-        input_files: the files of the corpus, in order.
-        paths: the n text files, to which the documents are appended. A file that gets no document
-            is not created.
+        input_files: the files, in order. Pipes and devices, which can have only one reader at a
+            time, make a single run.
+        num_runs: the largest number of runs.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    if num_runs == 1 or len(input_files) == 1 or any(map(files.is_special, input_files)):
+        return [list(input_files)]
+    sizes = [files.size(path) for path in input_files]
+    num_bytes = max(1, sum(sizes))
+    runs = collections.defaultdict(list)
+    first_byte = 0
+    for path, size in zip(input_files, sizes, strict=True):
+        middle = first_byte + size // 2
+        runs[middle * num_runs // num_bytes].append(path)
+        first_byte += size
+    return list(runs.values())
+
+
+def distribute(
+    input_files: Sequence[str],
+    folder: str,
+    num_shards: int,
+    on_progress: Callable[[int], None] = lambda documents: None,
+    read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
+) -> DistributedFiles:
+    """Writes document k of a run of files into the text file k mod n of a folder.
+
+    Several processes can distribute runs of a corpus at a time: `assign_pieces` tells to which
+    shards the text files belong.
+
+    Args:
+        input_files: the files, in order.
+        folder: the folder of the text files, which are appended to. A file that gets no document is
+            not created.
+        num_shards: the number n of shards.
         on_progress: receives the number of documents so far, whenever some are written; does
             nothing by default.
         read_lines: a function of a file's name that yields its lines; by default those of a text
@@ -205,10 +268,13 @@ def distribute(
     Raises:
         InputError: a file cannot be read or written.
     """
-    # Lines by path: hundreds of files would be too many to keep open.
+    # Lines by number of the text file: hundreds of files would be too many to keep open.
     held = collections.defaultdict(list)
-    num_held, num_documents, is_inside = 0, 0, False
-    lines = held[paths[0]]
+    # With many shards, each file gets 16 KB at a time, because to open it takes long on a network.
+    max_held = max(CHARACTERS_HELD, num_shards << _LOG2_SHARD_CHARACTERS)
+    num_held = num_documents = 0
+    has_head, is_inside = False, None
+    lines = held[_HEAD]
     for name in input_files:
         for line in read_lines(name):
             line = line.strip()
@@ -216,26 +282,99 @@ def distribute(
                 is_inside = False
                 continue
             if not is_inside:
-                if num_held >= CHARACTERS_HELD:
-                    _append(held)
+                if num_held >= max_held:
+                    _append(held, folder)
                     num_held = 0
                     on_progress(num_documents)
-                lines = held[paths[num_documents % len(paths)]]
+                if is_inside is None:
+                    has_head = True
+                else:
+                    lines = held[num_documents % num_shards]
+                    num_documents += 1
                 lines.append("")  # the end of the document before
-                num_documents += 1
                 is_inside = True
             lines.append(line)
             num_held += len(line) + 1
-            if num_held >= 2 * CHARACTERS_HELD:  # within a very long document
-                _append(held)
+            if num_held >= 2 * max_held:  # within a very long document
+                _append(held, folder)
                 num_held = 0
-    _append(held)
-    return num_documents
+    _append(held, folder)
+    return DistributedFiles(has_head, num_documents, is_inside)
 
 
-def _append(held: dict[str, list[str]]):
-    for path, lines in held.items():
+def assign_pieces(
+    runs: Iterable[tuple[str, DistributedFiles]], num_shards: int
+) -> tuple[list[list[Piece]], int]:
+    """Returns the text of each shard, so that document k of the corpus is in shard k mod n.
+
+    Args:
+        runs: the folder of each run of files, and what `distribute` wrote there, in the order of
+            the corpus.
+        num_shards: the number n of shards.
+
+    Returns:
+        The pieces of each shard in order, and the number of documents of the corpus.
+    """
+    pieces: list[list[Piece]] = [[] for _ in range(num_shards)]
+    num_documents = 0
+    is_inside = False
+    for folder, run in runs:
+        if run.has_head:
+            num_documents += not is_inside
+            # A document that goes on does not begin with a blank line.
+            head = Piece(_text_file(folder, _HEAD), start=int(is_inside))
+            pieces[(num_documents - 1) % num_shards].append(head)
+        for number in range(min(num_shards, run.num_documents)):
+            shard = (num_documents + number) % num_shards
+            pieces[shard].append(Piece(_text_file(folder, number)))
+        num_documents += run.num_documents
+        if run.is_inside is not None:
+            is_inside = run.is_inside
+    return pieces, num_documents
+
+
+def read_pieces(pieces: Iterable[Piece]) -> Iterator[str]:
+    """Yields the lines of the text of a shard.
+
+    Args:
+        pieces: the parts of the text, in order.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    for piece in pieces:
+        with files.open_file(piece.path, "rb") as file:
+            file.seek(piece.start)
+            for line in file:
+                yield line.decode()
+
+
+def text_digest(pieces: Iterable[Piece]) -> str:
+    """Returns the SHA-256 digest of the text of a shard, as hexadecimal digits.
+
+    Args:
+        pieces: the parts of the text, in order.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for piece in pieces:
+        with files.open_file(piece.path, "rb") as file:
+            file.seek(piece.start)
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _append(held: dict[int, list[str]], folder: str):
+    for number, lines in held.items():
         if lines:
+            path = _text_file(folder, number)
             with writing.saying_why(path), files.open_file(path, "ab") as file:
                 file.write("".join(f"{line}\n" for line in lines).encode())
             lines.clear()
+
+
+def _text_file(folder: str, number: int) -> str:
+    return os.path.join(folder, "head.txt" if number == _HEAD else f"{number:05}.txt")

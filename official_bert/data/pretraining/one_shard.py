@@ -14,18 +14,23 @@ import functools
 import gzip
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from official_bert.data.pretraining import random_streams
-from official_bert.data.pretraining.documents import Documents, encode_documents
+from official_bert.data.pretraining.documents import (
+    Documents,
+    Piece,
+    encode_documents,
+    read_pieces,
+)
 from official_bert.data.pretraining.masks import Masker
 from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig, PairConfig
 from official_bert.data.records.framing import encode_examples, frame
 from official_bert.features import pretraining_features, unmasked_features
-from official_bert.io import files, writing
+from official_bert.io import writing
 from official_bert.tokenization import FullTokenizer
 
 ALGORITHM = 1  # number of the algorithm, which the manifest names: another one makes other records
@@ -63,7 +68,7 @@ class ShardConfig:
 
 def make_shard(
     number: int,
-    text_file: str,
+    text: Sequence[Piece],
     record_file: str,
     tokenizer: FullTokenizer,
     config: ShardConfig,
@@ -72,7 +77,7 @@ def make_shard(
 
     Args:
         number: the number of the shard, from 0.
-        text_file: the text of the shard; a text file that is absent has no text.
+        text: the text of the shard, of which there may be none.
         record_file: the TFRecord file to write, which is replaced if it exists.
         tokenizer: the tokenizer that encodes the text.
         config: all else that determines the records.
@@ -83,11 +88,7 @@ def make_shard(
     Raises:
         InputError: a file cannot be read or written, or the vocabulary lacks a special token.
     """
-    if files.exists(text_file):
-        with files.open_file(text_file) as lines:
-            documents = encode_documents(lines, tokenizer)
-    else:
-        documents = encode_documents((), tokenizer)
+    documents = encode_documents(read_pieces(text), tokenizer)
     unknown_id = tokenizer.vocab["[UNK]"]
     counts = collections.Counter(
         documents=len(documents),

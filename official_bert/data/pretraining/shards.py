@@ -9,35 +9,51 @@ go on after a kill.
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import glob
 import hashlib
 import json
 import math
 import os
 import re
+import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from absl import logging
 
 from official_bert.data.model_inputs import warn_about_unknown
-from official_bert.data.pretraining.documents import distribute, no_text
+from official_bert.data.pretraining.documents import (
+    DistributedFiles,
+    Piece,
+    assign_pieces,
+    distribute,
+    no_text,
+    split_files,
+    text_digest,
+)
 from official_bert.data.pretraining.one_shard import ALGORITHM, ShardConfig, make_shard
-from official_bert.data.pretraining.pool import worker_processes
+from official_bert.data.pretraining.pool import WorkerProcesses, worker_processes
 from official_bert.data.pretraining.settings import pair_config, records_mask_config
 from official_bert.data.records.framing import COMPRESSED_SUFFIX
+from official_bert.data.records.parts import Part
 from official_bert.data.records.record_files import (
     MANIFEST_SUFFIX,
     SHARD_NAME,
+    for_each,
     hidden_manifest,
     vocabulary_digest,
 )
-from official_bert.io import files, reading, writing
+from official_bert.io import errors, files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.options.data_tools import EXACT, SHARDED, PretrainingDataOptions
 from official_bert.tokenization import FullTokenizer
+
+T = TypeVar("T")
 
 SHARD_BYTES = 32 << 20  # of text, the size of the shards of a large corpus
 # The flags that only the generator `sharded` has, and all that determine its records, beside text
@@ -58,15 +74,26 @@ _DETERMINING = (
     *SHARDED_ONLY_FLAGS,
 )
 # The names in the work folder, and their temporary ones.
-_WORK_NAME = re.compile(r"\d{5}\.(txt|records|json)|\.\d{5}\.(records|json)\.tmp-\d+")
+_WORK_NAME = re.compile(r"\d{5}\.(records|json)|\.\d{5}\.(records|json)\.tmp-\d+")
+_COPIED_BYTES = 1 << 24
+_TEXT_PREFIX = "text-"
+_TEXT_FOLDER = re.compile(rf"{_TEXT_PREFIX}.+")
 # A smaller corpus has shards, too, for several processes.
 _SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardJob:
-    """What is made of what, for all worker processes; `described` has all that determines the
-    records.
+    """What is made of what, for all worker processes.
+
+    Attributes:
+        output_file: the beginning of the names of all files.
+        num_shards: the number of record files.
+        tokenizer: the tokenizer of the text.
+        config: what determines the records beside the text.
+        described: all that determines the records, for the manifest.
+        work_dir: the local folder of the work folder; None for that of the outputs.
+        part: the part of a set of records; None for a whole set.
     """
 
     output_file: str
@@ -74,11 +101,22 @@ class ShardJob:
     tokenizer: FullTokenizer
     config: ShardConfig
     described: dict
+    work_dir: str | None = None
+    part: Part | None = None
+
+    @property
+    def set_name(self) -> str:
+        """The beginning of the names of all files of the set, of which the job may be a part."""
+        return self.output_file.removesuffix(self.part.output_file("") if self.part else "")
 
     @property
     def work_folder(self) -> str:
         folder, name = os.path.split(self.output_file)
-        return os.path.join(folder, f".{name}.sharded")
+        if self.work_dir is None:
+            return os.path.join(folder, f".{name}.sharded")
+        # Outputs of several folders may have the same name.
+        digest = hashlib.sha256(files.real_path(self.output_file).encode()).hexdigest()[:12]
+        return os.path.join(self.work_dir, f".{name}-{digest}.sharded")
 
     @property
     def manifest_file(self) -> str:
@@ -92,14 +130,6 @@ class ShardJob:
         """
         ending = COMPRESSED_SUFFIX if self.config.is_compressed else ""
         return f"{self.output_file}-{number:05}-of-{self.num_shards:05}{ending}"
-
-    def text_file(self, number: int) -> str:
-        """Returns the path of a shard's text in the work folder.
-
-        Args:
-            number: the number of the shard, from 0.
-        """
-        return os.path.join(self.work_folder, f"{number:05}.txt")
 
     def finished_file(self, number: int) -> str:
         """Returns where a finished shard waits for the others.
@@ -122,7 +152,11 @@ class ShardJob:
 
 
 def shard_job(
-    options: PretrainingDataOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer
+    options: PretrainingDataOptions,
+    output_file: str,
+    num_shards: int,
+    tokenizer: FullTokenizer,
+    part_description: dict | None = None,
 ) -> ShardJob:
     """Returns the job of a script.
 
@@ -132,6 +166,8 @@ def shard_job(
             in .gz.
         num_shards: the number of record files.
         tokenizer: the tokenizer of the script, with the vocabulary of `vocab_file`.
+        part_description: what the manifest of a part has about the whole set; None for a run that
+            makes the whole set.
 
     Raises:
         InputError: flags of masking contradict each other, or the vocabulary cannot be read.
@@ -151,9 +187,16 @@ def shard_job(
         | {"num_shards": num_shards, "compression": "gzip" if is_compressed else "none"},
         "vocabulary_sha256": files.sha256(options.vocab_file),
     }
-    return ShardJob(
-        output_file.removesuffix(COMPRESSED_SUFFIX), num_shards, tokenizer, config, described
-    )
+    output_file = output_file.removesuffix(COMPRESSED_SUFFIX)
+    part = None
+    if options.part is not None:
+        part = Part.parse(options.part)
+        output_file = part.output_file(output_file)
+        described["part"] = part_description
+    work_dir = options.work_dir
+    if work_dir is None and files.is_remote(output_file):
+        work_dir = tempfile.gettempdir()
+    return ShardJob(output_file, num_shards, tokenizer, config, described, work_dir, part)
 
 
 def write_exact_manifests(options: PretrainingDataOptions, vocab: Mapping[str, int]) -> None:
@@ -212,16 +255,16 @@ def check_no_others(job: ShardJob) -> None:
         job: the job, before its shards are made.
 
     Raises:
-        InputError: there is a shard of another number of shards or with another ending, which the
-            same glob would match.
+        InputError: there is a shard of another number of shards or parts, or with another ending,
+            which the same glob would match.
     """
-    for path in sorted(
-        set(files.matching(f"{glob.escape(job.output_file)}-*-of-*")).difference(job.outputs())
-    ):
-        if SHARD_NAME.search(path):
+    names = set(files.matching(f"{glob.escape(job.set_name)}-*-of-*")).difference(job.outputs())
+    for path in sorted(names):
+        is_sibling = job.part is not None and job.part.is_sibling(path)
+        if SHARD_NAME.search(path) and not is_sibling:
             raise InputError(
-                f"{path}: is a shard of a run with another number of shards or another ending; "
-                "delete those files, or name another --output_file"
+                f"{path}: is a shard of a run with another number of shards or parts, or another "
+                "ending; delete those files, or name another --output_file"
             )
 
 
@@ -234,6 +277,8 @@ def check_places(job: ShardJob) -> None:
     Raises:
         InputError: a name is too long, or that of something else, such as a link or a folder.
     """
+    if files.is_remote(job.output_file):
+        return
     for path in job.outputs():
         if os.path.islink(path) or files.is_special(path):
             what = (
@@ -292,23 +337,19 @@ def write_shards(
     """
     _clear(job, keep_finished=True)
     try:
-        text_files = [job.text_file(number) for number in range(job.num_shards)]
-        num_documents = distribute(
-            input_files, text_files, Progress("documents distributed"), read_lines
-        )
-        if not num_documents:
-            raise no_text(input_files)
-        logging.info("%d documents in %d shards", num_documents, job.num_shards)
-        reports = _make_all(job, num_workers)
+        with _start_workers(job, num_workers) as workers:
+            text = _distribute(job, split_files(input_files, num_workers), read_lines, workers)
+            if not any(text):
+                raise no_text(input_files)
+            reports = _make_all(job, text, workers)
         manifest = _build_manifest(job, reports)
         if not manifest["counts"]["documents"]:
             _clear(job, keep_finished=False)
             raise no_text(input_files)
         _warn_of_lone_documents(reports)
         _give_names(job, manifest)
-    except BaseException:
+    finally:
         _clear(job, keep_finished=True)
-        raise
     return manifest
 
 
@@ -322,6 +363,30 @@ def remove_work_folder(job: ShardJob) -> None:
         os.rmdir(job.work_folder)
 
 
+def is_complete(job: ShardJob) -> bool:
+    """Returns whether the manifest of an earlier run describes the job, and all its files exist.
+
+    The text is not read: of the input files, the names and the sizes of a part are compared.
+
+    Args:
+        job: the job, which is a part.
+
+    Raises:
+        InputError: the manifest cannot be read.
+    """
+    if not files.exists(job.manifest_file):
+        return False
+    manifest = reading.check_object(reading.read_json(job.manifest_file), job.manifest_file)
+    for name, value in json.loads(json.dumps(job.described)).items():
+        if manifest.get(name) != value:
+            return False
+    sizes = {
+        os.path.join(os.path.dirname(job.output_file), shard["file"]): shard["bytes"]
+        for shard in reading.field(manifest, "shards", list, job.manifest_file)
+    }
+    return all(files.exists(path) and files.size(path) == sizes[path] for path in sizes)
+
+
 def _clear(job: ShardJob, keep_finished: bool):
     """Deletes what runs have made in the work folder; finished shards with their reports may
     stay.
@@ -333,15 +398,96 @@ def _clear(job: ShardJob, keep_finished: bool):
                 finished_files |= {job.report_file(number), job.finished_file(number)}
     for name in files.list_folder(job.work_folder):
         path = os.path.join(job.work_folder, name)
-        if _WORK_NAME.fullmatch(name) and path not in finished_files:
+        if _TEXT_FOLDER.fullmatch(name):
+            files.remove_folder(path)
+        elif _WORK_NAME.fullmatch(name) and path not in finished_files:
             files.remove(path)
 
 
-def _make_all(job: ShardJob, num_workers: int) -> list[dict]:
+@contextlib.contextmanager
+def _start_workers(job: ShardJob, num_workers: int) -> Iterator[WorkerProcesses | None]:
+    """Yields processes that call functions of the job and further arguments; None for this process
+    alone.
+    """
+    if num_workers == 1:
+        yield None
+        return
+    with worker_processes(num_workers, _call_in_worker, job) as workers:
+        yield workers
+
+
+def _call_in_worker(job: ShardJob, function: Callable, *arguments: Any) -> tuple[Any, list[tuple]]:
+    with errors.collected_warnings() as warnings:
+        return function(job, *arguments), warnings
+
+
+def _results(
+    job: ShardJob,
+    workers: WorkerProcesses | None,
+    function: Callable[..., T],
+    calls: Iterable[tuple],
+) -> Iterator[T]:
+    """Yields the results of a function of the job and of the arguments of each call, as they
+    come.
+    """
+    if workers is None:
+        for arguments in calls:
+            yield function(job, *arguments)
+        return
+    futures = [workers.submit(function, *arguments) for arguments in calls]
+    for future in concurrent.futures.as_completed(futures):
+        result, warnings = future.result()
+        for warning in warnings:
+            errors.warn(*warning)
+        yield result
+
+
+def _distribute(
+    job: ShardJob,
+    runs: Sequence[Sequence[str]],
+    read_lines: Callable[[str], Iterable[str]],
+    workers: WorkerProcesses | None,
+) -> list[list[Piece]]:
+    """Distributes the documents of runs of files, each in one process, and returns the text of each
+    shard.
+    """
+    with writing.saying_why(job.work_folder):
+        # Processes of a killed run may still write to the folder that they have begun.
+        text_folder = tempfile.mkdtemp(prefix=_TEXT_PREFIX, dir=job.work_folder)
+    calls = []
+    for number, input_files in enumerate(runs):
+        folder = os.path.join(text_folder, f"{number:03}")
+        files.make_folder(folder)
+        calls.append((folder, input_files, read_lines))
+    progress = Progress("parts of the text distributed", len(calls))
+    distributed: dict[str, DistributedFiles] = {}
+    for folder, result in _results(job, workers, _distribute_run, calls):
+        distributed[folder] = result
+        if len(calls) > 1:
+            progress(len(distributed))
+    ordered = [(folder, distributed[folder]) for folder, *_ in calls]
+    pieces, num_documents = assign_pieces(ordered, job.num_shards)
+    logging.info("%d documents in %d shards", num_documents, job.num_shards)
+    return pieces
+
+
+def _distribute_run(
+    job: ShardJob,
+    folder: str,
+    input_files: Sequence[str],
+    read_lines: Callable[[str], Iterable[str]],
+) -> tuple[str, DistributedFiles]:
+    progress = Progress("documents distributed")
+    return folder, distribute(input_files, folder, job.num_shards, progress, read_lines)
+
+
+def _make_all(
+    job: ShardJob, text: Sequence[Sequence[Piece]], workers: WorkerProcesses | None
+) -> list[dict]:
     reports: dict[int, dict] = {}
     progress, start_secs = Progress("shards", job.num_shards), time.monotonic()
     num_records, num_made, num_kept = 0, 0, 0
-    for number, report, is_kept in _reports_when_finished(job, num_workers):
+    for number, report, is_kept in _results(job, workers, _make_or_keep, enumerate(text)):
         reports[number] = report
         num_records += report["records"]
         num_made += 0 if is_kept else report["records"]
@@ -353,39 +499,28 @@ def _make_all(job: ShardJob, num_workers: int) -> list[dict]:
     return [reports[number] for number in range(job.num_shards)]
 
 
-def _reports_when_finished(job: ShardJob, num_workers: int) -> Iterator[tuple[int, dict, bool]]:
-    """Yields the results of `_make_or_keep`, in this process or in others, as they come."""
-    if num_workers == 1:
-        for number in range(job.num_shards):
-            yield _make_or_keep(job, number)
-        return
-    with worker_processes(num_workers, _make_or_keep, job) as workers:
-        futures = [workers.submit(number) for number in range(job.num_shards)]
-        for future in concurrent.futures.as_completed(futures):
-            yield future.result()
-
-
-def _make_or_keep(job: ShardJob, number: int) -> tuple[int, dict, bool]:
+def _make_or_keep(job: ShardJob, number: int, text: Sequence[Piece]) -> tuple[int, dict, bool]:
     """Makes a shard, unless an earlier run has, and deletes its text; returns number, report,
     and if it is kept.
     """
-    text_file = job.text_file(number)
-    key = _compute_key(job, text_file)
+    key = _compute_key(job, text)
     report = _read_finished_report(job, number, key)
     is_kept = report is not None
     if not is_kept:
-        result = make_shard(number, text_file, job.finished_file(number), job.tokenizer, job.config)
+        stream = job.part.shard_stream(number) if job.part else number
+        result = make_shard(stream, text, job.finished_file(number), job.tokenizer, job.config)
         report = {"key": key, **result}
         with writing.replacing(job.report_file(number), removes_left=False) as file:
             json.dump(report, file)
-    if files.exists(text_file):
-        files.remove(text_file)
+    for piece in text:
+        files.remove(piece.path)
     return number, report, is_kept
 
 
-def _compute_key(job: ShardJob, text_file: str) -> str:
-    text = files.sha256(text_file) if files.exists(text_file) else ""
-    return hashlib.sha256(json.dumps([job.described, text], sort_keys=True).encode()).hexdigest()
+def _compute_key(job: ShardJob, text: Sequence[Piece]) -> str:
+    """Returns a digest of all that determines a shard's records but its number."""
+    description = [job.described, text_digest(text) if text else ""]
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
 def _read_finished_report(job: ShardJob, number: int, key: str) -> dict | None:
@@ -463,17 +598,29 @@ def _warn_of_lone_documents(reports: Sequence[dict]):
 
 def _give_names(job: ShardJob, manifest: dict):
     """Gives all files their names; the manifest, which says that they are complete, comes last."""
+    files.make_folder(os.path.dirname(job.output_file) or ".")
     if files.exists(job.manifest_file):
         files.remove(job.manifest_file)
-    for number in range(job.num_shards):
-        finished = job.finished_file(number)
-        if files.exists(finished):  # an earlier run may have been killed here
-            files.rename(finished, job.record_file(number))
+    for_each(functools.partial(_give_name, job), range(job.num_shards))
     with writing.replacing(job.manifest_file) as file:
         json.dump(manifest, file, indent=1)
         file.write("\n")
     for number in range(job.num_shards):
+        if files.exists(job.finished_file(number)):
+            files.remove(job.finished_file(number))
         files.remove(job.report_file(number))
+
+
+def _give_name(job: ShardJob, number: int):
+    """Moves a finished shard to its place, or copies it there from another file system."""
+    finished, record_file = job.finished_file(number), job.record_file(number)
+    if not files.exists(finished):  # An earlier run may have been killed here.
+        return
+    if job.work_dir is None:
+        files.rename(finished, record_file)
+        return
+    with files.open_file(finished, "rb") as source, writing.replacing(record_file, "wb") as target:
+        shutil.copyfileobj(source, target, _COPIED_BYTES)
 
 
 def log_manifest(manifest: dict, job: ShardJob) -> None:

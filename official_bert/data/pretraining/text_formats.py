@@ -61,6 +61,20 @@ def line_reader(input_format: str, splits_sentences: bool = False) -> LineReader
     return functools.partial(_lines, TEXT_FORMATS[input_format], splits_sentences)
 
 
+def ending_documents(read_lines: LineReader) -> LineReader:
+    """Returns a function that yields a file's lines and a blank line, which ends the last document.
+
+    Args:
+        read_lines: a function of a file's name that yields its lines.
+    """
+    return functools.partial(_lines_and_blank, read_lines)
+
+
+def _lines_and_blank(read_lines: LineReader, path: str) -> Iterator[str]:
+    yield from read_lines(path)
+    yield ""
+
+
 def _lines(
     read_paragraphs: Callable[[str, Iterable[str]], Iterator[str]],
     splits_sentences: bool,

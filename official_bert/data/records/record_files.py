@@ -18,6 +18,7 @@ from absl import logging
 
 from official_bert.data.model_inputs import log_example
 from official_bert.data.records.framing import ExampleFiles, is_compressed, open_example_files
+from official_bert.data.records.parts import check_complete
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
@@ -26,6 +27,7 @@ from official_bert.io.reading import check_object, field
 if TYPE_CHECKING:
     import tensorflow as tf
 
+Item = TypeVar("Item")
 T = TypeVar("T")
 
 # The end of the name of the manifest of shards. A glob for record files may match manifests, too.
@@ -127,20 +129,22 @@ def _log_example(
 def expand_records(patterns: Iterable[str], flag: str) -> list[str]:
     """Returns the record files that the names and globs of a flag match.
 
-    Manifests that globs match are left out.
+    Manifests that globs match are left out. Globs have to match all parts of a set of parts.
 
     Args:
         patterns: names and globs of files.
         flag: the name of the flag, for errors.
 
     Raises:
-        InputError: there is no such file.
+        InputError: there is no such file, or a set of parts is incomplete.
     """
     distinct_patterns = set(patterns)
     records = []
     for path in files.expand(patterns, flag):
         if path in distinct_patterns or not path.endswith(MANIFEST_SUFFIX):
             records.append(path)
+    matches = {path for path in records if path not in distinct_patterns}
+    check_complete(matches, records, flag)
     if not records:
         raise InputError(
             f"--{flag}: no file of records matches {','.join(distinct_patterns)!r}; check the path "
@@ -303,17 +307,17 @@ def sizes_and_times(
     return dict(zip(files, properties, strict=True))
 
 
-def for_each(read: Callable[[str], T], files: Sequence[str]) -> list[T]:
-    """Returns the results of `read` for each file.
+def for_each(function: Callable[[Item], T], items: Iterable[Item]) -> list[T]:
+    """Returns the results of a function for each file.
 
-    It reads several files at a time, which hides the latency of remote files.
+    Several calls run at a time, which hides the latency of remote files.
 
     Args:
-        read: a function from the path of a file to a result; threads call it.
-        files: the paths of the files.
+        function: a function that reads or writes a file, which threads call.
+        items: the argument of each call, such as the path of a file.
     """
     with concurrent.futures.ThreadPoolExecutor(_FILES_OPENED_TOGETHER) as pool:
-        return list(pool.map(read, files))
+        return list(pool.map(function, items))
 
 
 def record_dataset(

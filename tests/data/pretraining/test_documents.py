@@ -3,9 +3,13 @@ end in order.
 """
 
 import contextlib
+import hashlib
 import itertools
 import multiprocessing
 import os
+import pathlib
+import random
+import re
 import select
 import signal
 import subprocess
@@ -16,7 +20,15 @@ import numpy as np
 import pytest
 
 from official_bert.data.pretraining import documents
-from official_bert.data.pretraining.documents import distribute, id_type, read_documents
+from official_bert.data.pretraining.documents import (
+    assign_pieces,
+    distribute,
+    id_type,
+    read_documents,
+    read_pieces,
+    split_files,
+    text_digest,
+)
 from official_bert.data.pretraining.pool import worker_processes
 from official_bert.io.errors import InputError
 from tests import toy
@@ -104,23 +116,98 @@ def corpus(tmp_path):
     return [str(tmp_path / "a"), str(tmp_path / "b")]
 
 
+def read_shard(pieces) -> str:
+    return "".join(read_pieces(pieces))
+
+
 @pytest.mark.parametrize("held", [1, 1 << 24])
 def test_document_k_goes_into_file_k_mod_n(corpus, tmp_path, monkeypatch, held):
     monkeypatch.setattr(documents, "CHARACTERS_HELD", held)
-    paths = [str(tmp_path / f"{number}.txt") for number in range(2)]
-    assert distribute(corpus, paths) == 5
-    texts = [(tmp_path / f"{number}.txt").read_text() for number in range(2)]
+    monkeypatch.setattr(documents, "_LOG2_SHARD_CHARACTERS", 0)
+    run = distribute(corpus, str(tmp_path), 2)
+    pieces, num_documents = assign_pieces([(str(tmp_path), run)], 2)
+    assert num_documents == 5
+    texts = [read_shard(shard) for shard in pieces]
     assert texts == ["\none\nOne.\n\nthree\nThree.\n\nfive\nFive.\n", "\ntwo\n\nfour\n"]
+    digest = hashlib.sha256(texts[1].encode()).hexdigest()
+    assert text_digest(pieces[1]) == digest
 
 
 def test_files_without_documents_are_not_written(corpus, tmp_path):
-    paths = [str(tmp_path / f"{number}.txt") for number in range(9)]
-    assert distribute(corpus, paths) == 5
+    run = distribute(corpus, str(tmp_path), 9)
+    pieces, _ = assign_pieces([(str(tmp_path), run)], 9)
     names = sorted(path.name for path in tmp_path.glob("*.txt"))
-    assert names == ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt"]
+    assert names == ["00000.txt", "00001.txt", "00002.txt", "00003.txt", "00004.txt"]
+    assert [len(shard) for shard in pieces] == [1, 1, 1, 1, 1, 0, 0, 0, 0]
     blank_file = tmp_path / "blank"
     blank_file.write_text("\n\n")
-    assert distribute([str(blank_file)], [str(tmp_path / "none.txt")]) == 0
+    assert distribute([str(blank_file)], str(tmp_path), 1) == (False, 0, False)
+
+
+def test_many_shards_get_more_lines_at_a_time(tmp_path, monkeypatch):
+    """Each of 4 files, and that of the first document, is opened once, not once for each line."""
+    monkeypatch.setattr(documents, "CHARACTERS_HELD", 1)
+    monkeypatch.setattr(documents, "_LOG2_SHARD_CHARACTERS", 6)
+    text_file = tmp_path / "text"
+    text_file.write_text("seven..\n\n" * 32)
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    opened = []
+    open_file = documents.files.open_file
+    monkeypatch.setattr(
+        documents.files, "open_file", lambda *args: opened.append(args) or open_file(*args)
+    )
+    distribute([str(text_file)], str(folder), 4)
+    assert len([mode for _, mode in opened if mode == "ab"]) == 5
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_runs_of_files_give_the_text_of_all_files(tmp_path, seed):
+    """However the lines of a text are split into files, and these into runs."""
+    draw = random.Random(seed)
+    lines = ["" if draw.random() < 0.4 else f"line {number}" for number in range(30)]
+    paths = []
+    while lines:
+        path = tmp_path / f"text-{len(paths)}"
+        size = draw.choice((0, 1, 2, 5))
+        path.write_text("".join(f"{line}\n" for line in lines[:size]))
+        del lines[:size]
+        paths.append(str(path))
+    num_shards = draw.choice((1, 2, 3, 50))
+    # An independent path: the whole text, split at blank lines.
+    whole = "".join(pathlib.Path(path).read_text() for path in paths)
+    blocks = re.findall(r"(?:.+\n)+", whole)
+    expected = [
+        "".join(f"\n{block}" for block in blocks[shard::num_shards]) for shard in range(num_shards)
+    ]
+    runs = []
+    for first in sorted({0, *draw.sample(range(len(paths)), 4)}):
+        runs.append([first, len(paths)])
+        if len(runs) > 1:
+            runs[-2][1] = first
+    distributed = []
+    for first, end in runs:
+        folder = tmp_path / f"run-{first}"
+        folder.mkdir()
+        distributed.append((str(folder), distribute(paths[first:end], str(folder), num_shards)))
+    pieces, num_documents = assign_pieces(distributed, num_shards)
+    assert [read_shard(shard) for shard in pieces] == expected
+    assert num_documents == len(blocks)
+
+
+def test_files_are_split_by_their_bytes(tmp_path):
+    paths = []
+    for number, size in enumerate((5, 5, 0, 10, 1, 19)):
+        path = tmp_path / str(number)
+        path.write_bytes(bytes(size))
+        paths.append(str(path))
+    assert split_files(paths, 2) == [paths[:4], paths[4:]]
+    assert split_files(paths, 1) == [paths]
+    assert split_files(paths[2:3] * 2, 4) == [paths[2:3] * 2]
+    assert [path for run in split_files(paths, 99) for path in run] == paths
+    os.mkfifo(tmp_path / "pipe")
+    with_pipe = [*paths, str(tmp_path / "pipe")]
+    assert split_files(with_pipe, 2) == [with_pipe], "a pipe is not measured, and read in turn"
 
 
 # Reads a corpus without an end with two workers, and prints the id of the first; others start when

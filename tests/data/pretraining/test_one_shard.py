@@ -12,7 +12,7 @@ from scipy import stats
 
 from examples import quickstart_corpus
 from official_bert.data.pretraining import exact, one_shard
-from official_bert.data.pretraining.documents import read_documents
+from official_bert.data.pretraining.documents import Piece, read_documents
 from official_bert.data.pretraining.one_shard import ShardConfig, make_shard, shard_batches
 from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig, PairConfig
 from official_bert.data.records.framing import read_examples
@@ -353,7 +353,7 @@ def make_text_shard(tmp_path, tokenizer, text: str, **changes):
     output_file = str(tmp_path / "out")
     report = make_shard(
         3,
-        str(text_file),
+        [Piece(str(text_file))],
         output_file,
         tokenizer,
         make_config(**changes),

@@ -22,6 +22,7 @@ from official_bert.data.records.framing import read_examples
 from official_bert.io.errors import InputError
 from official_bert.options.data_tools import PretrainingDataOptions
 from tests import toy
+from tests.data.pretraining import split_corpus
 from tests.scripts import end_of, flag_list, run_interpreter, run_script
 from tests.shared import ROOT, in_test_long, recording
 
@@ -118,6 +119,61 @@ def test_the_manifest_says_what_is_there(corpus, tmp_path):
     assert manifest["counts"]["records"] == num_records
     assert manifest["counts"]["documents"] == num_documents
     assert manifest["shares"]["predictions_masked"] == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize(("num_shards", "input_format"), split_corpus.DIGESTS)
+@pytest.mark.parametrize("num_workers", [1, 3, *in_test_long(2, 20)])
+def test_the_files_are_those_of_one_process_that_reads_all_files(
+    tmp_path, num_shards, input_format, num_workers
+):
+    split_corpus.write_files(tmp_path)
+    flags = split_corpus.make_flags(
+        tmp_path, num_shards=num_shards, input_format=input_format, num_workers=num_workers
+    )
+    create_pretraining_data.run(PretrainingDataOptions(**flags))
+    assert split_corpus.digest(tmp_path) == split_corpus.DIGESTS[num_shards, input_format]
+
+
+def test_workers_hand_their_warnings_to_the_parent(tmp_path, caplog):
+    for number in range(2):
+        (tmp_path / f"text-{number}").write_bytes(b"one \xff\n" * 9 + b"\n")
+    flags = split_corpus.make_flags(tmp_path, num_shards=2, num_workers=2)
+    create_pretraining_data.run(PretrainingDataOptions(**flags))
+    warnings = [line for line in caplog.text.splitlines() if "not UTF-8 in 9 lines" in line]
+    assert len(warnings) == 2
+    assert sorted("text-0" in warning for warning in warnings) == [False, True]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_run_killed_while_it_distributes_leaves_no_text_behind(tmp_path, number):
+    split_corpus.write_files(tmp_path)
+    slow = tmp_path / "text-99"
+    os.mkfifo(slow)  # which the second run replaces by a file
+    flags = {
+        name: value[0] if isinstance(value, list) else value
+        for name, value in split_corpus.make_flags(tmp_path, num_shards=7).items()
+    }
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / SCRIPT), *flag_list(**flags)],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+    )
+    work = tmp_path / ".out.sharded"
+    with slow.open("w") as pipe:
+        # More than is held, so that some is written.
+        document = "the cat sat on the mat " * 40 + "\n"
+        pipe.write(f"{document * 100}\n" * 200)
+        pipe.flush()
+        assert list(work.glob("text-*/000/00000.txt"))
+        process.send_signal(number)
+        assert process.wait(60) == (-number if number == signal.SIGKILL else 128 + number)
+    if number == signal.SIGTERM:
+        assert not work.exists()
+    slow.unlink()
+    create_pretraining_data.run(
+        PretrainingDataOptions(**split_corpus.make_flags(tmp_path, num_shards=7, num_workers=3))
+    )
+    assert split_corpus.digest(tmp_path) == split_corpus.DIGESTS[7, "text"]
 
 
 @pytest.fixture(scope="module")
@@ -346,9 +402,19 @@ BAD_INPUTS = [
         id="folder as output",
     ),
     pytest.param(
-        {"output_file": "gs://bucket/out"},
-        "--generator=sharded needs a folder of this machine",
-        id="remote output",
+        {"work_dir": "{0}/absent"},
+        "--work_dir={0}/absent: is no folder of this machine; make it, or name another",
+        id="no work folder",
+    ),
+    pytest.param(
+        {"part": "3/2"},
+        "--part=3/2: must be the number of a part and that of all parts, such as 3/256",
+        id="a part that is none",
+    ),
+    pytest.param(
+        {"part": "1/2"},
+        "--part=1/2: --input_file names 1 files, fewer than the 2 parts; split the files",
+        id="more parts than files",
     ),
     pytest.param(
         {"output_file": "{0}/old"},
