@@ -63,8 +63,12 @@ dist: .venv-lint/installed  ## builds the source archive and the wheel into dist
 	.venv-lint/bin/python -m build --quiet
 	.venv-lint/bin/python -m twine check --strict dist/*
 
+# The web address that the site links to: that of the clone's origin, if it has one.
+REPOSITORY ?= $(patsubst %.git,%,$(filter https://%,$(shell git remote get-url origin 2>/dev/null)))
+
 docs: .venv-docs/installed  ## builds the pages and the reference of the public names into site; a warning is an error
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
+	REPOSITORY="$(REPOSITORY)" .venv-docs/bin/python docs/_site.py
+	REPOSITORY="$(REPOSITORY)" .venv-docs/bin/python -m zensical build --strict --clean --config-file mkdocs.yml
 
 report-experiments: .venv/installed-plots  ## makes the pages and pictures of the experiments of their result lines
 	$(IN_VENV) benchmarks/experiment_report.py
@@ -121,4 +125,4 @@ PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
 	@touch $@
 
 clean:  ## deletes the virtual environments and what builds leave; trained models stay
-	rm -rf .venv .venv-tf220 .venv-tpu-compile .venv-docs .venv-lint site build dist *.egg-info
+	rm -rf .venv .venv-tf220 .venv-tpu-compile .venv-docs .venv-lint .cache site build dist *.egg-info

@@ -86,6 +86,15 @@ class BertConfig:
     - `num_bilstm_layers`: the number of bidirectional LSTM layers between the encoder and the head
       of a fine-tuned model.
     - `classifier_dropout`: Hugging Face's name for another dropout rate before that head.
+
+    Example:
+        ```python
+        from official_bert import BertConfig
+
+        config = BertConfig.from_size("small", vocab_size=8000)
+        config.hidden_size  # 512
+        BertConfig.from_json_file("quickstart_output/full/bert/bert_config.json")
+        ```
     """
 
     attention_direction: str

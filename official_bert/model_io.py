@@ -43,12 +43,18 @@ def load_model(path: str, **arguments: Any) -> keras.Model:
     Keras finds their classes, and the optimizer's, only when their modules are imported. This
     function imports them and calls `keras.saving.load_model`.
 
-        model.save("model.keras")
-        model = official_bert.load_model("model.keras")
-
     Args:
         path: the file.
         **arguments: further arguments of `keras.saving.load_model`, such as `compile`.
+
+    Example:
+        ```python
+        import official_bert
+
+        model = official_bert.BertModel.from_pretrained("quickstart_output/full/bert")
+        model.save("/tmp/model.keras")
+        model = official_bert.load_model("/tmp/model.keras")
+        ```
     """
     modules = ["official_bert.modeling"]
     for extension in catalog.extensions():

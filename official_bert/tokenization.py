@@ -224,6 +224,17 @@ class FullTokenizer:
         inv_vocab: id -> WordPiece.
         model_max_length: the number of positions of the model whose folder `from_pretrained` read,
             as its tokenizer_config.json says; None for no limit.
+
+    Example:
+        ```python
+        from official_bert import FullTokenizer
+
+        tokenizer = FullTokenizer.from_pretrained("quickstart_output/full/bert")
+        tokenizer.tokenize("A train left.")
+        features = tokenizer(["A train left.", "It was sunny."], max_seq_length=32)
+        features["input_ids"].shape  # (2, 32)
+        tokenizer.decode(features["input_ids"][0])  # "a train left ."
+        ```
     """
 
     def __init__(

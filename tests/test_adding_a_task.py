@@ -181,7 +181,7 @@ class Reader:
 
 
 def for_the_toy(commands: str) -> str:
-    return commands.replace("run_classifier.py", f"run_classifier.py{FOR_THE_TOY}")
+    return commands.replace("run_classifier", f"run_classifier{FOR_THE_TOY}")
 
 
 def split_commands(block: str) -> list[str]:

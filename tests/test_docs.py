@@ -91,6 +91,14 @@ def test_guides_are_short():
     assert too_long == {}
 
 
+@pytest.mark.parametrize("page", [*GUIDES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_lines_of_code_fit_in_80_columns(page):
+    """The column of the site's text shows about as many; wider lines are cut off."""
+    blocks = CODE_BLOCK.findall(read(page))
+    lines = [line for block in blocks for line in block.splitlines()]
+    assert [line for line in lines if len(line) > 80] == []
+
+
 def test_the_table_of_extensions_has_every_extension():
     page = read(DOCS / "architecture.md")
     packages = (ROOT / "official_bert" / "extensions").glob("*/__init__.py")

@@ -223,6 +223,16 @@ def load_checkpoint(
     Raises:
         InputError: there is no checkpoint, it does not fit the model, or it has values of no valid
             model.
+
+    Example:
+        ```python
+        from official_bert import BertConfig, BertModel, load_checkpoint
+
+        folder = "quickstart_output/full/bert"
+        model = BertModel(BertConfig.from_json_file(f"{folder}/bert_config.json"))
+        report = load_checkpoint(model, folder)
+        report.missing  # []: the checkpoint has each weight of the model
+        ```
     """
     checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source)
     # The kernels of a checkpoint contain its adapters, so that new ones start. The maps of a

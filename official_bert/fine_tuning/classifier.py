@@ -72,6 +72,18 @@ class ClassificationData(NamedTuple):
 
     A label is a text or a whole number; or a score, a number with a point; or a list of any number
     of labels.
+
+    Example:
+        ```python
+        from official_bert import ClassificationData
+
+        data = ClassificationData.from_lists(
+            [("It rained.", "The street is wet."), ("It rained.", "A train left.")],
+            ["follows", "does not follow"],
+        )
+        data.texts[0]  # ["It rained.", "The street is wet."]
+        data.label_type  # "single"
+        ```
     """
 
     texts: list
@@ -185,6 +197,23 @@ class Classifier(Predictor):
 
     Attributes:
         metrics: those of the dev set by name, as in eval_results.txt; None without a dev set.
+
+    Example:
+        ```python
+        from official_bert import Classifier
+
+        texts = ["The cat sat on the mat.", "A train left the station."] * 16
+        labels = ["animal", "vehicle"] * 16
+        classifier = Classifier.train(
+            "/tmp/my_model",
+            texts,
+            labels,
+            model="quickstart_output/full/bert",
+            learning_rate=3e-4,
+            overwrite=True,
+        )
+        classifier.classify("A train left the station.")  # {"label": "vehicle", "score": ...}
+        ```
     """
 
     metrics: dict[str, float] | None = None

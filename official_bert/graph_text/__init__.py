@@ -1,1 +1,1 @@
-"""Everything that reads text inside a graph, for SavedModels that answer raw text."""
+"""Everything that reads text inside a graph, for SavedModels that accept raw text."""

@@ -16,6 +16,16 @@ class InputError(ValueError):
 
     The message is one sentence that names the file, line or field, and a remedy. Scripts print it
     and exit with status 1. Any other exception is a defect of this project and keeps its traceback.
+
+    Example:
+        ```python
+        from official_bert import InputError, Predictor
+
+        try:
+            Predictor("no_such_folder")
+        except InputError as error:
+            print(error)
+        ```
     """
 
 

@@ -216,16 +216,24 @@ class Embeddings(keras.layers.Layer):
 class BertModel(ConfiguredModel):
     """The bidirectional Transformer encoder (Devlin et al., 2019, section 3).
 
-        model = BertModel(BertConfig.from_json_file("bert_config.json"))
-        out = model(input_ids, input_mask, segment_ids)  # or model(features), a dict with the three
-        out.pooled_output  # [B, hidden]
-
     The weights exist when the constructor returns, under the names of the original's checkpoints.
 
     Attributes:
         checkpoint_scope: the first part of these names. It does not depend on the model's name.
         feature_names: the keys that are read from a dict of features. A model with a head reads
             more.
+
+    Example:
+        ```python
+        from official_bert import BertModel, FullTokenizer
+
+        folder = "quickstart_output/full/bert"
+        tokenizer = FullTokenizer.from_pretrained(folder)
+        features = tokenizer(["A train left.", "It was sunny."], max_seq_length=32)
+        output = BertModel.from_pretrained(folder)(features)
+        output.pooled_output.shape  # [2, hidden_size]
+        output.sequence_output.shape  # [2, 32, hidden_size]
+        ```
     """
 
     checkpoint_scope = "bert"

@@ -65,9 +65,18 @@ class PretrainingOutput(NamedTuple):
 class BertPretrainer(HeadedModel):
     """BertModel with both pre-training heads, whose losses are in tasks/pretraining/objective.py.
 
-    pretrainer = BertPretrainer(config)
-    out = pretrainer({"input_ids": ids, "masked_lm_positions": positions})
-    out.masked_lm_log_probs, out.next_sentence_log_probs
+    Example:
+        ```python
+        from official_bert import BertPretrainer, FullTokenizer
+
+        folder = "quickstart_output/full/bert"
+        tokenizer = FullTokenizer.from_pretrained(folder)
+        features = tokenizer(["A train left the station."], max_seq_length=16)
+        features["masked_lm_positions"] = [[2, 3]]
+        output = BertPretrainer.from_pretrained(folder)(features)
+        output.masked_lm_log_probs.shape  # [2, vocab_size]
+        output.next_sentence_log_probs.shape  # [1, 2]
+        ```
     """
 
     default_name = "pretrainer"
@@ -188,6 +197,22 @@ class BertClassifier(HeadedModel):
     Source: Devlin et al. (2019), section 4.1. The model computes K outputs from the pooled output:
     the logits of K classes, or one score. As in the original, the variables of the head have no
     scope.
+
+    Example:
+        ```python
+        import keras
+        from official_bert import BertClassifier, FullTokenizer, keras_optimizer
+
+        folder = "quickstart_output/full/bert"
+        texts = ["A train left.", "It was sunny."] * 8
+        labels = keras.ops.array([0, 1] * 8)
+        features = FullTokenizer.from_pretrained(folder)(texts, max_seq_length=32)
+        model = BertClassifier.from_pretrained(folder, num_outputs=2)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras_optimizer(1e-4), loss, metrics=["accuracy"])
+        model.fit(features, labels, epochs=3)
+        model(features).shape  # [16, 2]
+        ```
     """
 
     default_name = "classifier"
@@ -245,7 +270,18 @@ class BertClassifier(HeadedModel):
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertTagger(BertClassifier):
-    """A classifier of every token: float32[B, S, K]. Devlin et al. (2019), section 5.3."""
+    """A classifier of every token: float32[B, S, K]. Devlin et al. (2019), section 5.3.
+
+    Example:
+        ```python
+        from official_bert import BertTagger, FullTokenizer
+
+        folder = "quickstart_output/full/bert"
+        features = FullTokenizer.from_pretrained(folder)(["A train left."], max_seq_length=16)
+        model = BertTagger.from_pretrained(folder, num_outputs=5)
+        model(features).shape  # [1, 16, 5]
+        ```
+    """
 
     default_name = "tagger"
     huggingface_class = MODEL_CLASSES["tagging"]
@@ -258,6 +294,17 @@ class BertChoice(HeadedModel):
     """A multiple-choice model: one score for each of N texts or pairs.
 
     Source: Devlin et al. (2019), section 4.4.
+
+    Example:
+        ```python
+        from official_bert import BertChoice, FullTokenizer
+
+        folder = "quickstart_output/full/bert"
+        tokenizer = FullTokenizer.from_pretrained(folder)
+        pairs = tokenizer(["It rained."] * 2, ["The street is wet.", "A train left."], max_seq_length=32)
+        features = {name: ids[None] for name, ids in pairs.items()}  # one example, two choices
+        BertChoice.from_pretrained(folder)(features).shape  # [1, 2]
+        ```
     """
 
     default_name = "choice"
@@ -310,6 +357,17 @@ class BertSpans(HeadedModel):
     """A model of answer spans: a start and an end logit for every token.
 
     Source: Devlin et al. (2019), section 4.2.
+
+    Example:
+        ```python
+        from official_bert import BertSpans, FullTokenizer
+
+        folder = "quickstart_output/full/bert"
+        tokenizer = FullTokenizer.from_pretrained(folder)
+        features = tokenizer(["When did it leave?"], ["The train left at noon."], max_seq_length=32)
+        output = BertSpans.from_pretrained(folder)(features)
+        output.start_logits.shape, output.end_logits.shape  # [1, 32], [1, 32]
+        ```
     """
 
     default_name = "spans"

@@ -154,6 +154,20 @@ class AdamWeightDecayOptimizer(tf.Module):
         position: float32[], a further argument of the schedule; None for none.
         slots: the optimizer slots by name, such as `<name>/adam_m`, for each variable and each of
             `slot_names`.
+
+    Example:
+        ```python
+        import tensorflow as tf
+        from official_bert import AdamWeightDecayOptimizer
+
+        weight = tf.Variable([1.0, -2.0], name="weight")
+        optimizer = AdamWeightDecayOptimizer(learning_rate=0.1, weight_decay_rate=0.01)
+        optimizer.build([("weight", weight)])
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weight**2)
+        optimizer.apply_gradients([(tape.gradient(loss, weight), weight)])
+        weight.numpy()  # [0.683, -1.682]
+        ```
     """
 
     # The names in checkpoints/names.py. An optimizer with one moment, such as Lion, has the first.

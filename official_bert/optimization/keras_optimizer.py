@@ -40,6 +40,16 @@ def keras_optimizer(
         weight_decay_rate: the share of a variable that an update with learning rate 1 removes.
         lr_schedule: the learning rate after the warm-up, a key of SCHEDULES.
         **arguments: further arguments of KerasAdamWeightDecay, such as `beta_2`.
+
+    Example:
+        ```python
+        import keras
+        from official_bert import keras_optimizer
+
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        optimizer = keras_optimizer(5e-5, num_train_steps=300, num_warmup_steps=30)
+        model.compile(optimizer, "mse")
+        ```
     """
     rate = learning_rate
     choose(SCHEDULES, "lr_schedule", lr_schedule)

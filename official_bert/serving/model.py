@@ -53,11 +53,14 @@ from official_bert.training.distribution import log_devices
 from official_bert.training.loop import predict
 
 
-def export(options: ExportOptions) -> None:
+def export(options: ExportOptions) -> str:
     """Exports the model of a checkpoint.
 
     Args:
         options: the flags of official-bert export_saved_model.
+
+    Returns:
+        The folder of the new version.
 
     Raises:
         InputError: the model or the flags cannot be used, or the folder cannot be written.
@@ -65,7 +68,7 @@ def export(options: ExportOptions) -> None:
     writer = make_writer(options)
     check_export_dir(options.export_dir)
     log_devices()
-    export_model(build(options, writer.dtype), writer)
+    return export_model(build(options, writer.dtype), writer)
 
 
 def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:

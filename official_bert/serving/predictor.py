@@ -17,7 +17,7 @@ from official_bert.io.errors import InputError, naming_arguments
 from official_bert.options.fields import find_fault, value_type
 from official_bert.options.serving import PredictorOptions, PredictorSettings
 from official_bert.serving.extensible import Extensible
-from official_bert.serving.model import CheckpointModel, Export, open_model
+from official_bert.serving.model import CheckpointModel, Export, export, open_model
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
 from official_bert.tokenizer_call import list_texts
@@ -59,12 +59,6 @@ class RequestFrame(NamedTuple):
 class Predictor(Extensible):
     """A loaded model that answers texts.
 
-        predictor = Predictor("exports/mrpc")
-        predictor("The cat sat.", "A cat was sitting.")
-        # {"label": "1", "probabilities": {"0": ..., "1": ...}}
-        predictor.classify("The cat sat.", "A cat was sitting.")
-        # {"label": "1", "score": ...}
-
     Extensions add methods, such as score: dir(predictor) lists them, and help(predictor.score)
     describes one.
 
@@ -80,6 +74,16 @@ class Predictor(Extensible):
             such as "classify"; "" if there is none.
         client: the Client of tasks/clients.py that sends texts to the model.
         cache: values that the methods of extensions keep between calls, by name.
+
+    Example:
+        ```python
+        from official_bert import Predictor
+
+        predictor = Predictor("quickstart_output/full/bert")
+        predictor.fill_mask("The expression [MASK] evaluated in the current scope.", top_k=1)
+        # [{"score": 0.614, "token": "is", "sequence": "The expression is evaluated ..."}]
+        predictor  # says which method fits the model: classify, answer, tag, encode or fill_mask
+        ```
     """
 
     methods_hook = "predictor_methods"
@@ -273,6 +277,31 @@ class Predictor(Extensible):
                 vectors = np.empty(shape, np.float32)
             vectors[start:end] = window
         return vectors
+
+    def export(self, export_dir: str | os.PathLike) -> str:
+        """Exports the model as a SavedModel that accepts raw text, for servers.
+
+        official-bert export_saved_model has more formats and settings.
+
+        Args:
+            export_dir: the folder of the versions. Each export becomes the next version.
+
+        Returns:
+            The folder of the new version.
+
+        Raises:
+            InputError: the model is an export, its task has no export that accepts raw text, or
+                the folder cannot be written.
+        """
+        if isinstance(self.model, Export):
+            raise InputError(f"{self.path}: is an export; open the folder of its training")
+        options_class = catalog.options_class("export_saved_model")
+        with naming_arguments(["export_dir", "model"], {}):
+            return export(
+                options_class(
+                    model=self.path, export_dir=os.fspath(export_dir), export_text=True
+                )
+            )
 
     def check_method(self, method: str, caller: str = "") -> None:
         """Checks that the model's answers have the form of a method.

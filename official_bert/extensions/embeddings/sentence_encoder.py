@@ -72,12 +72,6 @@ def _make_dense(layer: Dense) -> Vectors:
 class SentenceEncoder(Extensible):
     """Encodes texts with the last layer of an encoder, as Reimers and Gurevych (2019) do.
 
-        encoder = SentenceEncoder(folder)
-        first, second = encoder.encode(["A train left.", "The train has left."])
-        first @ second  # the cosine of their angle
-        encoder.search("When did it leave?", ["A train left.", "It rained."], k=1)
-        # [{"text": ..., "row": ..., ...}]
-
     Extensions add methods, such as search: dir(encoder) lists them, and help(encoder.search)
     describes one.
 
@@ -88,6 +82,17 @@ class SentenceEncoder(Extensible):
         prompts: the prompts of a folder of sentence-transformers by name, such as "query".
         comparison: the measure by which the vectors are to be compared: "cosine", or another one
             that the folder names.
+
+    Example:
+        ```python
+        from official_bert import SentenceEncoder
+
+        encoder = SentenceEncoder("quickstart_output/full/bert")
+        vectors = encoder.encode(["A train left.", "The train has left."])
+        vectors.shape  # (2, hidden_size)
+        encoder.search("When did it leave?", ["A train left.", "It rained."], k=1)
+        # [{"text": ..., "row": ..., ...}]
+        ```
     """
 
     methods_hook = "encoder_methods"
