@@ -15,7 +15,7 @@ from typing import Any
 from absl import flags as absl_flags
 
 from official_bert import catalog
-from official_bert.cli import flags, help_text, lean_imports, onednn
+from official_bert.cli import flags, help_text, lean_imports, tensorflow_environment
 from official_bert.cli.completion import PROGRAM, completion_script
 from official_bert.extension import STAGES, Command
 from official_bert.io.errors import InputError, did_you_mean
@@ -83,7 +83,7 @@ def execute(name: str, options: Any) -> None:
     check = catalog.commands()[name].check
     if check and names_missing_file(options):
         catalog.load(check)(options)
-    onednn.enable_for_training(options)
+    tensorflow_environment.prepare_for_training(options)
     load(name)(options)
 
 
