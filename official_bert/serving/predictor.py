@@ -298,9 +298,7 @@ class Predictor(Extensible):
         options_class = catalog.options_class("export_saved_model")
         with naming_arguments(["export_dir", "model"], {}):
             return export(
-                options_class(
-                    model=self.path, export_dir=os.fspath(export_dir), export_text=True
-                )
+                options_class(model=self.path, export_dir=os.fspath(export_dir), export_text=True)
             )
 
     def check_method(self, method: str, caller: str = "") -> None:
