@@ -9,11 +9,12 @@ from official_bert import InputError, Predictor
 from tests import toy
 
 
-def test_an_export_accepts_raw_text_and_answers_as_the_model(tmp_path):
+def test_an_export_accepts_raw_text_and_answers_as_the_model(tmp_path, caplog):
     predictor = Predictor(toy.make_bert_base_dir(tmp_path / "model"))
     texts = ["the cat sat on the mat", "a train left"]
     paths = [predictor.export(tmp_path / "exports") for _ in range(2)]
     assert paths == [str(tmp_path / "exports" / version) for version in "12"]
+    assert "Assets written" not in caplog.text
 
     exported = Predictor(paths[0])
     expected = [answer["pooled_output"] for answer in predictor(texts)]
