@@ -33,7 +33,9 @@ def list_sources(root: pathlib.Path) -> dict[str, str]:
     return sources
 
 
-def relink(markdown: str, source: str, sources: dict[str, str], repository: str) -> str:
+def relink(
+    markdown: str, source: str, sources: dict[str, str], repository: str
+) -> str:
     """Returns a page with links that fit the site.
 
     A link to a file that is not on the site leads to the repository; without a repository, its
@@ -50,7 +52,9 @@ def relink(markdown: str, source: str, sources: dict[str, str], repository: str)
         mark, text, target, anchor = link[1], link[2], link[3], link[4] or ""
         if not target or "://" in target:
             return link[0]
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        path = posixpath.normpath(
+            posixpath.join(posixpath.dirname(source), target)
+        )
         if path in sources:
             folder = posixpath.dirname(sources[source]) or "."
             return f"{mark}[{text}]({posixpath.relpath(sources[path], folder)}{anchor})"
@@ -70,10 +74,14 @@ def write_pages(root: pathlib.Path, folder: pathlib.Path, repository: str):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
             markdown = (root / source).read_text(encoding="utf-8")
-            path.write_text(relink(markdown, source, sources, repository), encoding="utf-8")
+            path.write_text(
+                relink(markdown, source, sources, repository), encoding="utf-8"
+            )
         else:
             shutil.copyfile(root / source, path)
 
 
 if __name__ == "__main__":
-    write_pages(ROOT, ROOT / "build" / "pages", os.environ.get("REPOSITORY", ""))
+    write_pages(
+        ROOT, ROOT / "build" / "pages", os.environ.get("REPOSITORY", "")
+    )

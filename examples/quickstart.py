@@ -381,7 +381,7 @@ def compare_sentences(model: pathlib.Path):
 def print_next_steps(setting: Setting, output: pathlib.Path):
     """Prints commands that use the model, and where to read on."""
     print(f"""
-The model is in {output}/bert. Go on with it:
+The model is in {output}/bert. Use it:
 
 source .venv/bin/activate
 export MODEL={output}/bert
@@ -389,7 +389,7 @@ export MODEL={output}/bert
 # Fill in a masked word.
 echo '{SENTENCES[1]}' | official-bert predict --model=$MODEL
 
-# Fine-tune it to tell which part of Python's manual a sentence is from.
+# Fine-tune it: which part of Python's manual does a sentence come from?
 python run_classifier.py --task_name=text --data_dir={output}/topics --model=$MODEL \\
     --do_train=true --do_eval=true --max_seq_length={setting.max_seq_length} --num_train_epochs=10 \\
     --learning_rate=3e-4 --output_dir={output}/topics_model
@@ -400,7 +400,7 @@ official-bert export_saved_model --model={output}/topics_model --export_dir={out
 pip install -e '.[serving]'
 python examples/serving_server.py --model_name=topics --model_base_path={output}/export --rest_api_port=8501
 
-# Ask the server, in another terminal.
+# Query the server, in another terminal.
 curl -s http://localhost:8501/v1/models/topics:predict -H 'Content-Type: application/json' \\
     -d '{{"instances": [{{"text_a": "The command sets a breakpoint."}}]}}'
 

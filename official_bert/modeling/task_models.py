@@ -301,8 +301,8 @@ class BertChoice(HeadedModel):
 
         folder = "quickstart_output/full/bert"
         tokenizer = FullTokenizer.from_pretrained(folder)
-        endings = ["The street is wet.", "A train left."]
-        pairs = tokenizer(["It rained."] * 2, endings, max_seq_length=32)
+        choices = ["The street is wet.", "A train left."]
+        pairs = tokenizer(["It rained."] * 2, choices, max_seq_length=32)
         features = {name: ids[None] for name, ids in pairs.items()}  # one example, two choices
         BertChoice.from_pretrained(folder)(features).shape  # [1, 2]
         ```

@@ -507,7 +507,14 @@ def save(model: tf.Module, signatures: Mapping[str, Signature], folder: str) -> 
     """
     # ExportedModel has traced the signatures already; saving a tf.function would trace it again.
     traced = {name: signature.get_concrete_function() for name, signature in signatures.items()}
-    tf.saved_model.save(model, folder, signatures=traced)
+    # TensorFlow logs the name of the folder, which is a temporary one.
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("WARNING")
+    try:
+        tf.saved_model.save(model, folder, signatures=traced)
+    finally:
+        logger.setLevel(level)
 
 
 def write_version(

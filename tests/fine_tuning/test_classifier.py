@@ -415,7 +415,7 @@ def test_the_example_of_the_readme_answers_rightly(base, tmp_path, monkeypatch, 
     names = {"folder": base}
     exec(block, names)
     *_, last_line = capsys.readouterr().out.splitlines()
-    (expected,) = re.findall(r'# \{"label": "(\w+)", "score": ...\}', block)
+    (expected,) = re.findall(r"# \{'label': '(\w+)', 'score': 0\.\d+\}", block)
     assert re.match(rf"\{{'label': '{expected}', 'score': 0\.\d+\}}$", last_line)
     answers = names["classifier"].classify(names["texts"])
     assert [answer["label"] for answer in answers] == names["labels"]
