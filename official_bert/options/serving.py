@@ -175,6 +175,14 @@ class ExportOptions(ServedOptions):
         "tf.Examples. It needs TensorFlow's built-in operations only, and a separate "
         "--export_dir.",
     )
+    abstain_below: float | None = option(
+        fallback=None,
+        check=PROBABILITY,
+        read_by="",
+        help="With a single-label classifier, the probability below which the export predicts no "
+        "label. The default is the --abstain_below of the training. With 0, every text gets a "
+        "label.",
+    )
     dtype: str = option(
         FLOAT32,
         basic=True,

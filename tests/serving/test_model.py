@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 
 import keras
@@ -19,6 +20,7 @@ from official_bert import (
     model_dir,
 )
 from official_bert.options.serving import ServedOptions
+from official_bert.serving.export import make_record
 from official_bert.serving.model import CheckpointModel, Export, build
 from official_bert.tasks import registry
 from official_bert.tokenizer_config import TokenizerConfig
@@ -182,3 +184,38 @@ def test_casing_and_threshold_come_from_the_folder(tmp_path):
     found = model.record.settings
     assert {name: found[name] for name in settings} == settings
     assert found["do_lower_case"] is False
+
+
+def test_an_export_has_the_threshold_of_its_flag_or_else_of_the_folder(tmp_path):
+    exported.make_checkpoint(tmp_path, "mrpc")
+    record = {"task_name": "MRPC", "family": "classification", "settings": {"abstain_below": 0.7}}
+    (tmp_path / "task.json").write_text(json.dumps(record))
+    features = batch("mrpc", 12, 8)
+    labels_by_threshold = {}
+    for flag, threshold in ((None, 0.7), (0.95, 0.95), (0.0, 0.0)):
+        built = build(exported.export_options(tmp_path, "mrpc", abstain_below=flag))
+        assert make_record(built).settings["abstain_below"] == threshold
+        outputs = built.task.serving_outputs(built.model, features)
+        probabilities = np.asarray(outputs["probabilities"])
+        names = np.array([b"0", b"1"], object)[probabilities.argmax(-1)]
+        labels = np.where(probabilities.max(-1) >= threshold, names, b"")
+        assert outputs["label"].numpy().tolist() == labels.tolist()
+        labels_by_threshold[threshold] = labels.tolist()
+    assert len(set(map(tuple, labels_by_threshold.values()))) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("tsv", "--abstain_below: only for tasks with one label an example"),
+        ("sts-b", "--abstain_below: only for tasks with one label an example"),
+        (
+            "swag",
+            "--abstain_below=0.5: the task of this model does not read it; leave the flag out",
+        ),
+    ],
+)
+def test_a_threshold_is_for_one_label(tmp_path, kind, sentence):
+    exported.make_checkpoint(tmp_path, kind)
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        build(exported.export_options(tmp_path, kind, abstain_below=0.5))
