@@ -6,6 +6,7 @@ Out: the columns of each role, by number. Names match without regard to case and
     them.
 """
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from official_bert.io.errors import InputError
 
 # Columns that only name the rows.
 _ROW_NAMES = {"", "id", "idx", "index", "guid", "uid", "unnamed: 0"}
+_is_row_id = re.compile(r"(.*[ _-])?(id|idx|index|guid|uid|key)").fullmatch
 _MOST_LOGGED = 12  # ignored columns in the log
 _match_delimiter = re.compile("[\t;,|]").search
 _match_numbered = re.compile(r"(.+)_[0-9]+").fullmatch
@@ -94,6 +96,16 @@ class Columns(NamedTuple):
         if number is None:
             return None
         return self.name(number)
+
+    def find_row_names(self) -> int | None:
+        """Returns the number of the first column without a role that names the rows, such as
+        `ticket id`; None if there is none.
+        """
+        used_numbers = set(itertools.chain.from_iterable(self.role_columns.values()))
+        for number, name in enumerate(self.names):
+            if number not in used_numbers and _is_row_id(fold_name(name)):
+                return number
+        return None
 
     def name(self, number: int) -> str:
         """Returns the name of a column, or its number where the file does not name it.

@@ -75,7 +75,7 @@ class TrainingPlugin:
     object of it for each run, before any set is read, and calls its methods in the order in which
     they stand here. A run that only evaluates or predicts calls `splits_training_set`,
     `split_training_set`, `adapt_model`, `weight_plan`, `check_weights`, `add_predictions`,
-    `read_evaluation` and `end`.
+    `read_evaluation` and `end`. A search makes an object of its own and calls `end_search` only.
 
     Attributes:
         output_files: patterns of the names of the files that the plugin writes into output_dir.
@@ -189,6 +189,13 @@ class TrainingPlugin:
             output_dir: the folder of the run, which has all files of the run.
         """
 
+    def end_search(self, output_dir: str) -> None:
+        """Is called at the end of a search.
+
+        Args:
+            output_dir: the folder of the search, which has a folder for each run.
+        """
+
 
 class CombinedPlugin(TrainingPlugin):
     """All plugins of a run as one, in the order of the extensions."""
@@ -251,6 +258,10 @@ class CombinedPlugin(TrainingPlugin):
     def end(self, output_dir: str) -> None:
         for plugin in self._plugins:
             plugin.end(output_dir)
+
+    def end_search(self, output_dir: str) -> None:
+        for plugin in self._plugins:
+            plugin.end_search(output_dir)
 
 
 def make_plugin(

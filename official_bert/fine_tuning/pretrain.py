@@ -19,7 +19,7 @@ from official_bert.data.records.record_files import (
 from official_bert.fine_tuning.plugin import TrainingPlugin, TrainingRun, make_plugin
 from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
-from official_bert.options.fields import format_flag
+from official_bert.options.fields import format_flag, list_typed_flags
 from official_bert.options.former_flags import is_former_ramp, upgrade_flags
 from official_bert.options.training import EACH_PASS_ORDERS, WORKER_ORDERS, PretrainingOptions
 from official_bert.tasks import registry
@@ -89,7 +89,10 @@ def pretrain(options: PretrainingOptions) -> None:
     with output_folder(typed_options, Workers(strategy), contents) as folder:
         # Build the model.
         worker_options = dataclasses.replace(options, output_dir=folder)
-        metadata: dict[str, object] = {"records": starting_point.record_statistics(file_stats)}
+        metadata: dict[str, object] = {
+            run_log.TYPED_FLAGS: list_typed_flags(typed_options),
+            "records": starting_point.record_statistics(file_stats),
+        }
         if options.do_train:
             run = TrainingRun(
                 options=worker_options,

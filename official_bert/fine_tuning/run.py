@@ -26,6 +26,7 @@ from official_bert.fine_tuning.search import search
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.model_source import ModelSource, resolve
+from official_bert.options.fields import list_typed_flags
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.shared import MULTI_WORKER
 from official_bert.serving.export import check_export
@@ -103,11 +104,16 @@ def fine_tune(
     source.check_task(options.task_name, registry.is_same)
     config, tokenizer = _read_model(source)
     task = _make_task(source, entry)
-    if options.search:
-        return search(options, fine_tune, distribution.make_strategy(options).num_replicas_in_sync)
     strategy = distribution.make_strategy(options)
+    if options.search:
+        run_trial = functools.partial(_run_trial, typed_options, options)
+        plugin = make_plugin("fine_tuning", options, config, task)
+        search(options, run_trial, strategy.num_replicas_in_sync)
+        plugin.end_search(options.output_dir)
+        return None
     _check_run(source, strategy.num_replicas_in_sync)
     plugin = make_plugin("fine_tuning", options, config, task)
+    metadata = {run_log.TYPED_FLAGS: list_typed_flags(typed_options), **metadata}
     contents = {"bert_config_file": config.to_dict(), "vocab_file": tokenizer.vocab}
     workers = Workers(strategy)
     with output_folder(typed_options, workers, contents) as folder:
@@ -120,7 +126,8 @@ def fine_tune(
             workers.check_equal(sets.digests())
         if task.predicts_without_model:
             _predict_without_model(worker_options, task, sets)
-            return run_log.write_start(folder, worker_options, worker_options.random_seed, strategy)
+            seed = worker_options.random_seed
+            return run_log.write_start(folder, worker_options, seed, strategy, metadata)
         check_unknown_in(tokenizer, sets.first(), worker_options.max_seq_length)
 
         # Build the model.
@@ -162,6 +169,25 @@ def fine_tune(
         if workers.is_chief:
             plugin.end(folder)
         return finetuner.score
+
+
+def _run_trial(
+    typed_options: FineTuningOptions, options: FineTuningOptions, trial_options: FineTuningOptions
+) -> Score | None:
+    """Fine-tunes with the flags of a trial.
+
+    Args:
+        typed_options: the flags of the search as typed.
+        options: the same, without an open value.
+        trial_options: the flags of the trial, without an open value.
+    """
+    trial_values = vars(trial_options)
+    changes = {
+        name: trial_values[name]
+        for name, value in vars(options).items()
+        if trial_values[name] != value
+    }
+    return fine_tune(dataclasses.replace(typed_options, **changes))
 
 
 def _use_model(options: FineTuningOptions, finetuner: Finetuner, sets: Sets):

@@ -139,6 +139,20 @@ def flag_names(options_class: type, declaration: str) -> list[str]:
     ]
 
 
+def list_typed_flags(options: Any) -> dict[str, Any]:
+    """Return the flags that a user typed, by name, without those that have their defaults.
+
+    Args:
+        options: the options as typed, whose open values are not filled.
+    """
+    values = {field.name: getattr(options, field.name) for field in flag_fields(type(options))}
+    return {
+        field.name: values[field.name]
+        for field in flag_fields(type(options))
+        if values[field.name] != field.default
+    }
+
+
 def flag_without_effect(typed_options: Any, options: Any) -> str | None:
     """Return the sentence about the first flag that has no effect without others; None if there
     is none.

@@ -159,6 +159,7 @@ class OptionalMembers:
         - `probability` of the prediction, and `raw_probability` before a calibration; with several
           labels `probabilities` by label.
         - `text` and its number of `tokens`.
+        - `line` of the text in its file, and `row_id`, its name there.
         - `words`: then label, prediction and the probabilities are lists with a value for each.
         - `x` and `y`: the place of the text on a map.
 

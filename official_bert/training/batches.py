@@ -7,6 +7,7 @@ always that of the updates made.
 
 import hashlib
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -193,20 +194,24 @@ def padded_length(longest: int, max_length: int) -> int:
 
 
 class _ExampleReader:
-    """Reads the features of batches from an encoded set."""
+    """Reads the features of batches from an encoded set; `secs` is the time that this took."""
 
     def __init__(self, encoded: EncodedSet, batch_size: int, max_length: int, pad_to_longest: bool):
         self._encoded = encoded
         self._batch_size = batch_size
         self._max_length = max_length
         self._pad_to_longest = pad_to_longest
+        self.secs = 0.0
 
     def read(self, order: Iterator[int], position: tf.Variable) -> Iterator[dict[str, np.ndarray]]:
         """Yields batches, without end; the position is read when the first one is requested."""
         rest = itertools.islice(order, int(position), None)
         while True:
+            start_secs = time.monotonic()
             rows = itertools.islice(rest, self._batch_size)
-            yield self._features(np.fromiter(rows, np.int64, self._batch_size))
+            features = self._features(np.fromiter(rows, np.int64, self._batch_size))
+            self.secs += time.monotonic() - start_secs
+            yield features
 
     def specs(self) -> dict[str, tf.TensorSpec]:
         """Returns the types and shapes of the features that all batches have."""
@@ -263,7 +268,7 @@ class ExampleBatches:
         self.key = _digest(f"{content_digest(encoded)} {batch_size} {buffer_size}")
         self.state = _state(seed, self.key, position=self._position)
 
-        reader = _ExampleReader(encoded, batch_size, max_length, pad_to_longest)
+        reader = self._reader = _ExampleReader(encoded, batch_size, max_length, pad_to_longest)
         specs = reader.specs()
         types = [spec.dtype for spec in specs.values()]
         batches = reader.read(
@@ -285,6 +290,11 @@ class ExampleBatches:
         # shutdown.
         dataset = tf.data.Dataset.counter().map(unconverted(read_batch)).prefetch(BATCHES_AHEAD)
         self._iterator = iter(dataset.with_options(untuned()))
+
+    @property
+    def read_secs(self) -> float:
+        """The time that a thread took to make batches, in seconds."""
+        return self._reader.secs
 
     def next_batch(self) -> dict:
         return split_over_replicas(self._strategy, next(self._iterator), axis=0)

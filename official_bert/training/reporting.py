@@ -5,11 +5,12 @@ The reports are in the log, in TensorBoard's event files, in run.jsonl and in ev
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,6 +27,13 @@ from official_bert.training import precision, run_log
 from official_bert.training.loop import Sums
 from official_bert.training.memory import peak_memory
 from official_bert.training.precision import UPDATES, LossScale
+from official_bert.training.run_log import (
+    COMPILE_SECS,
+    EVALUATION_SECS,
+    READ_SECS,
+    SAVE_SECS,
+    UPDATE_SECS,
+)
 from official_bert.training.step import GRADIENT_NORM, TOKENS, Objective
 from official_bert.training.time_limit import TimeLimit
 
@@ -82,7 +90,10 @@ class TrainingReport:
         metrics: the metrics of the last report.
         evaluation: the main metric of the last evaluation during the training, by its name.
         num_train_steps: the number of updates of the training, which may change.
+        read_secs: returns the seconds that threads took to make the batches; None if unknown.
     """
+
+    read_secs: Callable[[], float | None] = staticmethod(lambda: None)
 
     def __init__(
         self,
@@ -127,6 +138,13 @@ class TrainingReport:
         self._step = int(optimizer.global_step.numpy())
         self._first_step = self._step
         self._start_secs = time.monotonic()
+        self._compile_start_secs = self._start_secs
+        self._part_secs = {
+            COMPILE_SECS: 0.0,
+            UPDATE_SECS: 0.0,
+            SAVE_SECS: 0.0,
+            EVALUATION_SECS: 0.0,
+        }
         self._is_compiled = False
         self._since = self._now()
         self._speed_text = ""
@@ -145,6 +163,7 @@ class TrainingReport:
         self._objective = objective
         self._num_batches = num_batches
         self._is_compiled = False
+        self._compile_start_secs = time.monotonic()
         self._progress(self._step, "compiling")
 
     def add(self, num_steps: int, sums: Sums) -> int:
@@ -176,9 +195,23 @@ class TrainingReport:
             self._sums = {name: self._sums.get(name, 0.0) + value for name, value in sums.items()}
         if not self._is_compiled:
             self._is_compiled = True
+            compile_secs = time.monotonic() - self._compile_start_secs
+            self._part_secs[COMPILE_SECS] += compile_secs
+            self._part_secs[UPDATE_SECS] -= compile_secs  # It is a part of the first call.
             self._since = self._now()
             self._progress.restart_clock(self._step)
         return num_updates
+
+    @contextlib.contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Adds the time of a context to that of a part of the training.
+
+        Args:
+            part: UPDATE_SECS, SAVE_SECS or EVALUATION_SECS.
+        """
+        start_secs = time.monotonic()
+        yield
+        self._part_secs[part] += time.monotonic() - start_secs
 
     def show_progress(self) -> None:
         """Shows the step, the loss and the other metrics since the last report, and the speed."""
@@ -292,6 +325,8 @@ class TrainingReport:
             "updates": step - self._first_step,
             "last_step": step,
             "wall_secs": wall_secs,
+            **self._part_secs,
+            READ_SECS: self.read_secs(),
             **self._speeds(self._measured),
             **peak_memory(),
             "skipped_updates": self._loss_scale.num_skipped if self._loss_scale else 0,

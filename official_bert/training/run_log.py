@@ -39,8 +39,14 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 FILE = "run.jsonl"
+TYPED_FLAGS = "typed_flags"  # the field of a start with the flags as the user typed them
 _WEIGHTS_FLAG = "init_checkpoint"
 START, TRAIN, EVALUATION, CHECKPOINT, END = "start", "train", "evaluation", "checkpoint", "end"
+# The parts of the time of a training, in its summary: the first calls, which compile; the other
+# updates; checkpoints, as far as the updates wait for them; evaluations.
+COMPILE_SECS, UPDATE_SECS = "compile_secs", "update_secs"
+SAVE_SECS, EVALUATION_SECS = "save_secs", "evaluation_secs"
+READ_SECS = "read_secs"  # of the threads that make the batches during the updates
 
 
 def write_start(

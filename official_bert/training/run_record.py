@@ -205,7 +205,10 @@ class RunRecord:
 
     @functools.cached_property
     def changed_flags(self) -> dict[str, Any]:
-        """The flags that differ from their defaults."""
+        """The flags that the user typed; of an earlier version those that are not defaults."""
+        typed_flags = self.start.get(run_log.TYPED_FLAGS)
+        if isinstance(typed_flags, dict):
+            return typed_flags
         try:
             options_class = catalog.options_class(self.script)
         except (KeyError, ImportError):  # the script of an extension that is deleted

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import functools
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
@@ -32,6 +33,7 @@ from official_bert.training.calls import MAX_LOG_STEPS, Calls, Ramp, Stops
 from official_bert.training.loop import Batches, Sums, compiled_steps
 from official_bert.training.plan import TrainPlan
 from official_bert.training.reporting import TrainingReport
+from official_bert.training.run_log import EVALUATION_SECS, READ_SECS, SAVE_SECS, UPDATE_SECS
 from official_bert.training.step import Objective, RampObjective, TrainingStep
 from official_bert.training.time_limit import TimeLimit
 from official_bert.training.workers import Workers
@@ -273,6 +275,7 @@ class Trainer:
             self._skip(step, hooks)
             return
         report = self._report = self._make_report(objective)
+        report.read_secs = functools.partial(getattr, batches, READ_SECS, None)
         calls = self._make_calls(objective, batches, hooks, ramp or Ramp(), report)
         if self.checkpoints.latest is None:
             self._save(step, batches)
@@ -282,7 +285,8 @@ class Trainer:
             while step < calls.stops.num_train_steps and not is_over:
                 with processes.deferred() as arrived_signal:
                     # Make several updates.
-                    call = calls.run(step, arrived_signal)
+                    with report.timed(UPDATE_SECS):
+                        call = calls.run(step, arrived_signal)
                     step = call.step
 
                     # Report and save.
@@ -290,14 +294,16 @@ class Trainer:
                         report.write()
                     report.show_progress()
                     if call.is_interrupted or (call.is_progress and calls.stops.saves_at(step)):
-                        self._save(step, batches)
+                        with report.timed(SAVE_SECS):
+                            self._save(step, batches)
                     if call.is_interrupted:
                         self.finish_saving()
                         self.workers.wait()  # for the process that saves
                         processes.end_by(arrived_signal() or signal.SIGTERM)
 
                 # Evaluate, and whatever else is due.
-                is_over = call.is_progress and self._call_hooks(hooks, step, calls)
+                with report.timed(EVALUATION_SECS):
+                    is_over = call.is_progress and self._call_hooks(hooks, step, calls)
             report.write()
             self.optimizer.use_averages()
 

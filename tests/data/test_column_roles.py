@@ -172,3 +172,23 @@ def test_a_file_without_names_has_positions():
         r"--text_a_column=... --label_column=...$",
     ):
         decide_columns("a", (), (text, label), width=1)
+
+
+@pytest.mark.parametrize(
+    ("names", "number"),
+    [
+        ("anchor,id,positive", 1),
+        ("anchor,Ticket ID,id", 1),
+        ("order_id,anchor", 0),
+        ("anchor,paid,valid", None),
+        ("text,anchor,label", None),
+    ],
+)
+def test_the_column_that_names_the_rows(names, number):
+    columns = decide_columns("a.csv", names.split(","), ROLES)
+    assert columns.find_row_names() == number
+
+
+def test_a_column_with_a_role_does_not_name_the_rows():
+    columns = decide_columns("a.csv", ["id", "text"], ROLES, {"label": "id"})
+    assert columns.find_row_names() is None

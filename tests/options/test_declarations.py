@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from official_bert.options.fields import flag_names, flag_without_effect
+from official_bert.options.fields import flag_names, flag_without_effect, list_typed_flags
 from official_bert.options.fine_tuning import (
     ChoiceOptions,
     ClassificationOptions,
@@ -121,3 +121,21 @@ def test_a_flag_without_effect_is_named(options_class, idle, needed, missing):
     # The folder of the model may set the other flag, and a flag that is not typed needs none.
     assert flag_without_effect(options, completed) is None
     assert flag_without_effect(options_class(**required), options) is None
+
+
+def test_typed_flags_are_those_without_their_defaults():
+    options = ClassificationOptions(
+        task_name="text",
+        output_dir="out",
+        model="minilm",
+        learning_rate=5e-5,  # the default
+        max_seq_length=128,  # the value without the flag, and typed
+        do_train=True,
+    )
+    assert list_typed_flags(options) == {
+        "task_name": "text",
+        "output_dir": "out",
+        "model": "minilm",
+        "max_seq_length": 128,
+        "do_train": True,
+    }

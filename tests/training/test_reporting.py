@@ -209,8 +209,13 @@ def test_the_summary(tmp_path, clock, lines, error):
         )
     run_log.write(str(tmp_path), run_log.END, {"wall_secs": 10.5})
     training = Training(tmp_path, clock, num_train_steps=40, first_step=30)
-    training.run(1, 1.4)
-    training.run(5 if error else 9, 60.0, loss=2.5)
+    with training.report.timed(run_log.UPDATE_SECS):
+        training.run(1, 1.4)
+    with training.report.timed(run_log.UPDATE_SECS):
+        training.run(5 if error else 9, 57.5, loss=2.5)
+    with training.report.timed(run_log.SAVE_SECS):
+        clock.secs += 2.5
+    training.report.read_secs = lambda: 3.25
     training.report.write()
     del lines[:]
     training.report.write_summary("out/model.ckpt-40", error)
@@ -221,6 +226,8 @@ def test_the_summary(tmp_path, clock, lines, error):
     assert line["updates"] == step - 30
     assert line["wall_secs"] == pytest.approx(61.4)
     assert line["total_wall_secs"] == pytest.approx(71.9)
+    parts = {"compile": 1.4, "update": 57.5, "save": 2.5, "evaluation": 0.0, "read": 3.25}
+    assert {part: line[f"{part}_secs"] for part in parts} == pytest.approx(parts)
     assert line["restarts"] == 1
     assert line["skipped_updates"] == 0
     assert line["last_checkpoint"] == "out/model.ckpt-40"

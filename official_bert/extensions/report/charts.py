@@ -216,24 +216,11 @@ class _Axes:
             ),
         )
 
-    def add_rule(self, x: float):
-        """Adds a dashed vertical line."""
-        place = self.x(x)
-        self.picture.add(
-            Line(
-                [(place, self._top), (place, self._bottom)],
-                COLORS[1],
-                width=2.0,
-                dash=True,
-            )
-        )
-
 
 def draw_curves(
     chart: Chart,
     curves: Sequence[Series],
     marks: Sequence[Mark] = (),
-    rule: float | None = None,
 ) -> Picture:
     """Returns a chart of curves. Those of few points also have dots.
 
@@ -241,7 +228,6 @@ def draw_curves(
         chart: the names.
         curves: the curves.
         marks: points with texts.
-        rule: the place of a dashed vertical line; None for none.
     """
     finite_curves = [_select_finite(curve) for curve in curves]
     x_range = y_range = (0.0, 1.0)
@@ -262,8 +248,6 @@ def draw_curves(
             _add_dots(axes, curve, points, color)
     for mark in marks:
         axes.add_mark(mark)
-    if rule is not None:
-        axes.add_rule(rule)
     return axes.picture
 
 

@@ -30,7 +30,7 @@ def run(options: ReportOptions) -> None:
             "no folder is given; write official-bert report FOLDER, the --output_dir of a training "
             "script"
         )
-    folders = [run_folder for folder in options.folders for run_folder in _list_runs(folder)]
+    folders = [run_folder for folder in options.folders for run_folder in list_runs(folder)]
     folders = list(dict.fromkeys(folders))
     path = options.output_file
     if path is None:
@@ -58,8 +58,12 @@ def write_report(folders: Sequence[str], path: str, has_card: bool) -> None:
         card.write(runs[0], path)
 
 
-def _list_runs(folder: str) -> list[str]:
-    """Returns a folder or, if it is that of a search, the folders of its runs."""
+def list_runs(folder: str) -> list[str]:
+    """Returns a folder or, if it is that of a search, the folders of its runs.
+
+    Args:
+        folder: the folder.
+    """
     if files.exists(os.path.join(folder, run_log.FILE)):
         return [folder]
     nested = files.matching(f"*/{run_log.FILE}", folder) if files.is_folder(folder) else []

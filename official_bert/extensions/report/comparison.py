@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from official_bert.extensions.report.charts import Chart, Series, draw_curves
+from official_bert.extensions.report.drawing import Picture
 from official_bert.extensions.report.page import Page, Section
 from official_bert.extensions.report.run_sections import describe_state, format_metric, smooth
 from official_bert.io.markup import Cell, make_table
 from official_bert.options.fields import format_value
-from official_bert.training.run_record import RunRecord, is_number
+from official_bert.training.run_record import Line, RunRecord, is_number
 
 _CURVES = (
     "loss",
@@ -152,47 +152,45 @@ def _tabulate_runs(
 
 
 def _draw_all(runs: Sequence[RunRecord], names: Sequence[str]) -> list[Section]:
-    shown = list(zip(runs, names, strict=True))[:_MOST_CURVES]
-    training = []
-    for field in _CURVES:
-        curves = []
-        for run, name in shown:
-            lines = [line for line in run.train_lines if is_number(line.get(field))]
-            values = [line[field] for line in lines]
-            if field != "learning_rate":
-                values = smooth(values)
-            curves.append(Series(name, [line["step"] for line in lines], values))
-        if any(len(curve.xs) > 1 for curve in curves):
-            label = field.replace("_", " ")
-            chart = Chart(
-                f"compare_{field}",
-                f"{label} of all runs",
-                "step",
-                label,
-            )
-            training.append(draw_curves(chart, curves))
-    sections = []
-    if training:
-        note = "Curves are smoothed."
-        if len(runs) > _MOST_CURVES:
-            note += f" They are those of the first {_MOST_CURVES} of {len(runs)} runs."
-        sections.append(Section("Training", [note, *training]))
-    evaluated = [(run, name) for run, name in shown if run.best_evaluation]
-    metrics = dict.fromkeys(run.main_metric for run, _ in evaluated)
-    pictures = []
-    for metric in metrics:
-        curves = []
-        for run, name in evaluated:
-            steps = [line["step"] for line in run.evaluations]
-            values = [line.get(metric, math.nan) for line in run.evaluations]
-            curves.append(Series(name, steps, values))
-        chart = Chart(
-            f"compare_{metric}",
-            f"{metric} of all runs",
-            "step",
-            metric,
-        )
-        pictures.append(draw_curves(chart, curves))
-    if pictures:
-        sections.append(Section("Evaluations during training", list(pictures)))
-    return sections
+    shown = list(zip(names, runs, strict=True))[:_MOST_CURVES]
+    train_lines = {name: run.train_lines for name, run in shown}
+    evaluations = {name: run.evaluations for name, run in shown}
+    metrics = dict.fromkeys(run.main_metric for _, run in shown if run.best_evaluation)
+    training = [
+        _draw_field(field, train_lines, is_smoothed=field != "learning_rate") for field in _CURVES
+    ]
+    evaluated = [_draw_field(metric, evaluations, is_smoothed=False) for metric in metrics]
+    sections = {
+        "Training": (f"Running means of the first {len(shown)} runs.", training),
+        "Evaluations during training": ("", evaluated),
+    }
+    return [
+        Section(title, [note, *filter(None, pictures)])
+        for title, (note, pictures) in sections.items()
+        if any(pictures)
+    ]
+
+
+def _draw_field(
+    field: str,
+    lines_by_name: Mapping[str, Sequence[Line]],
+    is_smoothed: bool,
+) -> Picture | None:
+    """Returns the chart of a field of some lines, with a curve for each run.
+
+    Args:
+        field: the name of the field.
+        lines_by_name: the lines by the name of the run.
+        is_smoothed: whether running means are drawn.
+    """
+    curves = []
+    for name, lines in lines_by_name.items():
+        with_field = [line for line in lines if is_number(line.get(field))]
+        values = [line[field] for line in with_field]
+        steps = [line["step"] for line in with_field]
+        curves.append(Series(name, steps, smooth(values) if is_smoothed else values))
+    if not any(len(curve.xs) > 1 for curve in curves):
+        return None
+    label = field if field.startswith("eval_") else field.replace("_", " ")
+    chart = Chart(f"compare_{field}", f"{label} of all runs", "step", label)
+    return draw_curves(chart, curves)

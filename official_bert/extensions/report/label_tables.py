@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,22 @@ def _list_confusion_sections(
     ]
 
 
+def tabulate_scores(heads: tuple[str, str], counts: Iterable[tuple[str, Sequence[int]]]) -> Markup:
+    """Returns the table with precision, recall and F1 of each label or type.
+
+    Args:
+        heads: the names of the first column, and of that with the number of true examples.
+        counts: the name of each label with the numbers of its right, predicted and true examples.
+    """
+    rows = []
+    for name, (num_right, num_predicted, num_true) in counts:
+        scores = precision_recall_f1(num_right, num_predicted, num_true)
+        cells = [percent(score) for score in scores.values()]
+        rows.append([name, *cells, num_true, num_predicted])
+    first_head, count_head = heads
+    return make_table((first_head, "precision", "recall", "F1", count_head, "predicted"), rows)
+
+
 def _make_confusion(set_name: str, names: Sequence[str], matrix: np.ndarray) -> Section:
     mistakes = matrix.copy()
     np.fill_diagonal(mistakes, 0)
@@ -116,7 +132,7 @@ def _make_confusion(set_name: str, names: Sequence[str], matrix: np.ndarray) -> 
         count = int(mistakes[true_label, predicted_label])
         if count:
             share = count / int(matrix[true_label].sum())
-            cells = (names[true_label], names[predicted_label], count, _percent(share))
+            cells = (names[true_label], names[predicted_label], count, percent(share))
             rows.append(cells)
     parts: list = [note, picture]
     if rows:
@@ -126,25 +142,9 @@ def _make_confusion(set_name: str, names: Sequence[str], matrix: np.ndarray) -> 
 
 
 def _tabulate_labels(names: Sequence[str], matrix: np.ndarray) -> Markup:
-    rows = []
-    for number, name in enumerate(names):
-        num_examples = int(matrix[number].sum())
-        num_predicted = int(matrix[:, number].sum())
-        scores = precision_recall_f1(
-            int(matrix[number, number]),
-            num_predicted,
-            num_examples,
-        )
-        cells = [_percent(score) for score in scores.values()]
-        rows.append(
-            [
-                name,
-                *cells,
-                num_examples,
-                num_predicted,
-            ]
-        )
-    return make_table(("label", "precision", "recall", "F1", "examples", "predicted"), rows)
+    counts = zip(np.diag(matrix), matrix.sum(axis=0), matrix.sum(axis=1), strict=True)
+    numbers = [(int(right), int(predicted), int(true)) for right, predicted, true in counts]
+    return tabulate_scores(("label", "examples"), zip(names, numbers, strict=True))
 
 
 def _make_reliability(set_name: str, records: Sequence[Record]) -> Section:
@@ -231,8 +231,8 @@ def _make_coverage(set_name: str, records: Sequence[Record]) -> Section:
         is_answered = probabilities >= threshold
         num_answered = int(is_answered.sum())
         num_right = int(is_right[is_answered].sum())
-        accuracy = _percent(num_right / num_answered) if num_answered else ""
-        coverage = _percent(num_answered / len(records))
+        accuracy = percent(num_right / num_answered) if num_answered else ""
+        coverage = percent(num_answered / len(records))
         rows.append((f"{threshold:g}", coverage, accuracy, num_answered - num_right))
     chart = Chart(
         f"coverage_{set_name}",
@@ -291,23 +291,31 @@ def list_mistakes(records: Sequence[Record]) -> list[Section]:
         return []
     mistakes.sort(key=lambda record: -record.get("probability", 0.0))
     rows = []
+    fields = _choose_place_fields(records)
     for record in mistakes[:_MOST_MISTAKES]:
         label = "out of scope" if record["label"] is None else _name(record["label"])
         text = shorten(record["text"], _LONGEST_TEXT)
-        cells = [
-            record["id"],
-            text,
-            label,
-            _name(record["prediction"]),
-        ]
-        rows.append([*cells, _percent(record["probability"]) if "probability" in record else ""])
+        probability = percent(record["probability"]) if "probability" in record else ""
+        prediction = _name(record["prediction"])
+        place = [record.get(field) for field in fields]
+        rows.append([*place, text, label, prediction, probability])
     note = (
         f"{len(mistakes)} of {len(records)} predictions are wrong. These are the ones of which "
-        "the model is surest: wrong labels of the data are often among them. `example` counts the "
-        "examples of the set from 1. Texts are shown as the model reads them."
-    ).replace("`", "")
-    heads = ("example", "text", "true label", "predicted label", "probability")
+        "the model is surest: wrong labels of the data are often among them. Texts are shown as "
+        "the model reads them. The first columns say where they are in the file or in the set."
+    )
+    heads = (*fields.values(), "text", "true label", "predicted label", "probability")
     return [Section("Mistakes", [note, make_table(heads, rows)])]
+
+
+def _choose_place_fields(records: Sequence[Record]) -> dict[str, str]:
+    """Returns the fields that say where a text is, with the names of their columns."""
+    fields = {"id": "example"}
+    if any(record.get("line") for record in records):
+        fields = {"line": "line"}
+    if any(record.get("row_id") for record in records):
+        fields["row_id"] = "id"
+    return fields
 
 
 def list_multi_label_sections(
@@ -324,27 +332,14 @@ def list_multi_label_sections(
         labels: the labels of the model.
         temperature: the temperature of a calibrated model; None for others.
     """
-    rows = []
+    counts = []
     for name in labels:
         targets = np.array([name in record["label"] for record in records])
         predictions = np.array([name in record["prediction"] for record in records])
         num_right = int(np.sum(targets & predictions))
-        scores = precision_recall_f1(
-            num_right,
-            int(predictions.sum()),
-            int(targets.sum()),
-        )
-        cells = [_percent(score) for score in scores.values()]
-        rows.append(
-            [
-                name,
-                *cells,
-                int(targets.sum()),
-                int(predictions.sum()),
-            ]
-        )
-    heads = ("label", "precision", "recall", "F1", "examples", "predicted")
-    sections = [Section("Results of each label", [make_table(heads, rows)])]
+        counts.append((name, (num_right, int(predictions.sum()), int(targets.sum()))))
+    table = tabulate_scores(("label", "examples"), counts)
+    sections = [Section("Results of each label", [table])]
     if all("probabilities" in record for record in records):
         pairs = [
             (probability, name in record["label"])
@@ -383,7 +378,11 @@ def list_score_sections(set_name: str, records: Sequence[Record]) -> list[Sectio
         records: the predictions.
     """
     points = np.array([(record["label"], record["prediction"]) for record in records], float)
-    tips = [f"example {record['id']}: {shorten(record['text'], 80)}" for record in records]
+    fields = _choose_place_fields(records)
+    tips = []
+    for record in records:
+        place = ", ".join(f"{head} {record.get(field)}" for field, head in fields.items())
+        tips.append(f"{place}: {shorten(record['text'], 80)}")
     chart = Chart(
         f"scores_{set_name}",
         f"Predicted scores of {set_name}",
@@ -396,8 +395,10 @@ def list_score_sections(set_name: str, records: Sequence[Record]) -> list[Sectio
         record = records[place]
         text = shorten(record["text"], _LONGEST_TEXT)
         difference = record["prediction"] - record["label"]
-        rows.append((record["id"], text, record["label"], record["prediction"], difference))
-    heads = ("example", "text", "true score", "predicted score", "difference")
+        scores = (record["label"], record["prediction"], difference)
+        place = [record.get(field) for field in fields]
+        rows.append((*place, text, *scores))
+    heads = (*fields.values(), "text", "true score", "predicted score", "difference")
     picture = draw_dots(
         chart,
         points,
@@ -414,5 +415,10 @@ def _name(labels: str | Sequence[str]) -> str:
     return labels if isinstance(labels, str) else ", ".join(labels) or "none"
 
 
-def _percent(share: float) -> Cell:
+def percent(share: float) -> Cell:
+    """Returns the cell of a share, which sorts as a number.
+
+    Args:
+        share: the share, from 0 to 1.
+    """
     return Cell(f"{share:.1%}", share)

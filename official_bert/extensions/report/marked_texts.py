@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from official_bert.extensions.report.label_tables import make_reliability
+from official_bert.extensions.report.label_tables import make_reliability, tabulate_scores
 from official_bert.extensions.report.page import Section
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.markup import (
-    Cell,
     MarkedPart,
     Markup,
     element,
@@ -22,7 +21,6 @@ from official_bert.io.markup import (
     make_table,
     mark_text,
 )
-from official_bert.metrics.classification import precision_recall_f1
 from official_bert.metrics.entities import Entity, find_entities
 from official_bert.metrics.squad import normalized_words
 from official_bert.training.run_record import RunRecord
@@ -60,6 +58,7 @@ def list_entity_sections(set_name: str, records: Sequence[Record]) -> list[Secti
     """
     wrong, right = [], []
     counts: dict[str, list[int]] = {}
+    has_lines = any(record.get("line") for record in records)
     for record in records:
         true_entities = set(find_entities(record["label"]))
         predicted = set(find_entities(record["prediction"]))
@@ -69,21 +68,17 @@ def list_entity_sections(set_name: str, records: Sequence[Record]) -> list[Secti
         rows = wrong if true_entities != predicted else right
         marked_true = _mark_words(record["words"], true_entities, predicted)
         marked_prediction = _mark_words(record["words"], predicted, true_entities)
-        rows.append((record["id"], marked_true, marked_prediction))
-    table = []
-    for name, (num_right, num_predicted, num_true) in sorted(counts.items()):
-        scores = precision_recall_f1(num_right, num_predicted, num_true)
-        shares = [Cell(f"{score:.1%}", score) for score in scores.values()]
-        table.append([name, *shares, num_true, num_predicted])
-    heads = ("type", "precision", "recall", "F1", "entities", "predicted")
+        place = record.get("line") if has_lines else record["id"]
+        rows.append((place, marked_true, marked_prediction))
+    table = tabulate_scores(("type", "entities"), sorted(counts.items()))
     note = (
         f"{len(wrong)} of {len(records)} sentences have a mistake. Green entities are right, "
         "orange ones are missing on the other side."
     )
     examples = [*wrong[:_MOST_EXAMPLES], *right[:_FEW_RIGHT]]
-    columns = ("sentence", "true entities", "predicted entities")
+    columns = ("line" if has_lines else "sentence", "true entities", "predicted entities")
     sections = [
-        Section("Results of each type", [make_table(heads, table)]),
+        Section("Results of each type", [table]),
         Section("Marked sentences", [note, make_table(columns, examples)]),
     ]
     if all("probability" in record for record in records):

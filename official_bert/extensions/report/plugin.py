@@ -16,7 +16,7 @@ from absl import logging
 
 from official_bert import catalog
 from official_bert.config import BertConfig
-from official_bert.extensions.report.command import write_report
+from official_bert.extensions.report.command import list_runs, write_report
 from official_bert.extensions.report.options import ReportFlag
 from official_bert.extensions.report.page import PAGE_FILE, PICTURES_FOLDER
 from official_bert.features import EncodedSet, content_digest
@@ -86,10 +86,21 @@ class ReportPlugin(TrainingPlugin):
         Args:
             output_dir: the folder of the run.
         """
+        self._write_report(output_dir, has_card=True)
+
+    def end_search(self, output_dir: str) -> None:
+        """Write the comparison of all runs with --report.
+
+        Args:
+            output_dir: the folder of the search.
+        """
+        self._write_report(output_dir, has_card=False)
+
+    def _write_report(self, output_dir: str, has_card: bool):
         if not self._is_wanted:
             return
         try:
-            write_report([output_dir], os.path.join(output_dir, PAGE_FILE), has_card=True)
+            write_report(list_runs(output_dir), os.path.join(output_dir, PAGE_FILE), has_card)
         except (InputError, OSError) as error:  # the run itself is complete
             logging.warning("No report is written: %s", error)
 

@@ -22,6 +22,13 @@ from official_bert.io.markup import Cell, element, make_table
 from official_bert.io.progress import clock_time
 from official_bert.options.fields import format_value
 from official_bert.options.fine_tuning import MULTI, SCORE
+from official_bert.training.run_log import (
+    COMPILE_SECS,
+    EVALUATION_SECS,
+    READ_SECS,
+    SAVE_SECS,
+    UPDATE_SECS,
+)
 from official_bert.training.run_record import TRAINING_SET, Line, RunRecord, is_number
 
 _SHARES = ("accuracy", "f1", "precision", "recall", "exact", "matthews", "coverage", "ece")
@@ -32,6 +39,13 @@ _EVALUATE = (
     "For tables of the predictions, repeat the command with --do_eval=true and --do_train=false, "
     "then this report."
 )
+# The parts of the time of a training: field of its summary -> what it is.
+_PARTS = {
+    COMPILE_SECS: "the first call, which compiles",
+    UPDATE_SECS: "the updates",
+    SAVE_SECS: "waiting for checkpoints",
+    EVALUATION_SECS: "evaluations",
+}
 # The curves of a training: field of the progress lines -> the name of the axis.
 _TRAINING_CURVES = {
     "loss": "training loss",
@@ -142,26 +156,11 @@ def _make_curves(run: RunRecord) -> Section | None:
             continue
         steps = [line["step"] for line in lines]
         values = [line[field] for line in lines]
-        curves = [
-            Series(
-                "",
-                steps,
-                values,
-            )
-        ]
+        curves = [Series("", steps, values)]
         if len(lines) > _SMOOTHED_POINTS and field != "learning_rate":
             curves = [
-                Series(
-                    "each progress line",
-                    steps,
-                    values,
-                    is_faint=True,
-                ),
-                Series(
-                    "smoothed",
-                    steps,
-                    smooth(values),
-                ),
+                Series("each progress line", steps, values, is_faint=True),
+                Series("smoothed", steps, smooth(values)),
             ]
         chart = Chart(
             f"training_{field}",
@@ -396,18 +395,19 @@ def _make_times(run: RunRecord) -> Section | None:
         if is_number(value) and ("per_second" in name or "memory" in name)
     ]
     parts: list = []
-    speed = end.get("examples_per_second")
-    batch_size = run.flags.get("train_batch_size")
-    updates = end.get("updates")
-    if is_number(speed) and is_number(batch_size) and is_number(updates) and speed:
-        step_secs = updates * batch_size / speed
-        other_secs = max(0.0, end["wall_secs"] - step_secs)
-        share = other_secs / max(end["wall_secs"], 1e-9)
-        parts.append(
-            f"Of {clock_time(end['wall_secs'])}, the updates take {1 - share:.0%}, with the "
-            f"checkpoints and evaluations between them. The other {share:.0%} are the first call, "
-            "which compiles, the first checkpoint, and the end."
-        )
+    part_secs = {name: end[name] for name in _PARTS if is_number(end.get(name))}
+    if part_secs:
+        cells = []
+        for name, secs in sorted(part_secs.items(), key=lambda item: -item[1]):
+            share = secs / max(end["wall_secs"], 1e-9)
+            cells.append((_PARTS[name], Cell(f"{secs:.1f}", secs), label_tables.percent(share)))
+        note = f"The slowest part: {cells[0][0]}."
+        if is_number(end.get(READ_SECS)):
+            waits = "wait" if end[READ_SECS] > end.get(UPDATE_SECS, 0) else "do not wait"
+            note += (
+                f" A thread made the batches in {end[READ_SECS]:.1f} s: the updates {waits} for it."
+            )
+        parts = [note, make_table(("part", "seconds", "share of the training"), cells)]
     if rows:
         parts.append(make_table(("speed", "value"), rows))
     return Section("Speed", parts) if parts else None

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,18 @@ LOGGED_EXAMPLES = 5
 Target = int | float | list[int]
 
 
+class Source(NamedTuple):
+    """The place of an example in a table.
+
+    Attributes:
+        line: the number of its line, or of its row.
+        row_id: its value in the column that names the rows; "" without such a column.
+    """
+
+    line: int
+    row_id: str
+
+
 @dataclasses.dataclass
 class InputExample:
     """A text, or a pair of texts, with its label.
@@ -32,12 +44,14 @@ class InputExample:
         text_b: the second text of the pair; None for a single text.
         label: the label; in regression the score as text, in multi-label classification a tuple of
             labels; None if it is unknown.
+        source: where a user finds the example in his table; None if that is unknown.
     """
 
     guid: str
     text_a: str
     text_b: str | None = None
     label: str | tuple[str, ...] | None = None
+    source: Source | None = dataclasses.field(default=None, compare=False)
 
 
 class PaddingInputExample:
@@ -58,6 +72,7 @@ class EncodedExamples:
         record_stem: as in tasks/base.py.
         is_out_of_scope: bool[n], whether the label is none of the task's; None if no label may be.
         num_windows: int64[n], the number of each text's windows; None for texts without windows.
+        sources: the places of the examples in the table of a user; empty if they are unknown.
     """
 
     inputs: ModelInputs
@@ -67,6 +82,7 @@ class EncodedExamples:
     record_stem: str | None = None
     is_out_of_scope: np.ndarray | None = None
     num_windows: np.ndarray | None = None
+    sources: Sequence[Source | None] = ()
 
     def __len__(self) -> int:
         return len(self.label_ids)

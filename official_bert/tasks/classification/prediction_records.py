@@ -23,6 +23,8 @@ def describe_texts(
 ) -> Iterator[Record]:
     """Yield the records of all texts, with their lengths and the texts as the model reads them.
 
+    A text of a table also has its line, and the value of the column that names the rows.
+
     Args:
         encoded: the set.
         describe: returns the labels of a text by its index in the set.
@@ -32,7 +34,9 @@ def describe_texts(
     for index, row in enumerate(first_rows):
         ids = encoded.inputs.ids[row].tolist()
         text = " ".join(to_tokens(ids)[1:-1]).replace(" ##", "").replace("[SEP]", "|")
-        yield {**describe(index), "tokens": len(ids), "text": text[:_LONGEST_TEXT]}
+        source = encoded.sources[index] if encoded.sources else None
+        place = source._asdict() if source else {}
+        yield {**place, **describe(index), "tokens": len(ids), "text": text[:_LONGEST_TEXT]}
 
 
 def describe_label(

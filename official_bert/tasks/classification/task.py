@@ -264,10 +264,14 @@ class ClassificationTask(Task):
         log_first_examples(examples, encoded, max_seq_length, tokenizer)
         # Only the original's processors have the original's buffer, not users' subclasses of them.
         buffer_size = vars(type(self.processor)).get("shuffle_buffer_size", 0)
+        sources = ()
+        if set_name == "dev":  # Reports name the mistakes in it.
+            sources = [getattr(example, "source", None) for example in examples]
         return dataclasses.replace(
             encoded,
             shuffle_buffer_size=buffer_size,
             record_stem=_RECORD_STEMS[set_name],
+            sources=sources,
         )
 
     def build_model(self, config: BertConfig, **arguments: Any) -> BertClassifier:

@@ -20,7 +20,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.fields import without_flag
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, TextOptions
 from official_bert.tasks.classification import labels as label_checks
-from official_bert.tasks.classification.examples import InputExample
+from official_bert.tasks.classification.examples import InputExample, Source
 from official_bert.tasks.classification.processor import (
     DataProcessor,
     check_label,
@@ -334,6 +334,7 @@ class TextProcessor(DataProcessor):
                 text_a=table.text(row, "text_a"),
                 text_b=table.text(row, "text_b") if self.needs_pairs else None,
                 label=self._read_target(table, row, labels, set_name) if is_labelled else unknown,
+                source=Source(row.line, table.row_id(row)),
             )
             examples.append(example)
         if "text_a" in table.columns.guessed and not self.is_regression:
@@ -521,6 +522,7 @@ class _Table:
             if number is not None:
                 self.numbers[role] = number
                 self._flags[role] = f"--{role}_column={columns.name(number)}"
+        self._id_number = columns.find_row_names()
 
     def column_names(self) -> dict[str, str]:
         """Returns the names of the columns by role, or their numbers in a table without names."""
@@ -544,6 +546,13 @@ class _Table:
     def field(self, row: Row, role: str) -> Any:
         """Returns the value of a row in the column of a role; raises InputError if it has none."""
         return row.field(self.numbers[role], self._flags[role])
+
+    def row_id(self, row: Row) -> str:
+        """Returns the value of a row in the column that names the rows; "" if there is none."""
+        number = self._id_number
+        if number is None or number >= len(row.fields):
+            return ""
+        return str(row.fields[number])
 
     def text(self, row: Row, role: str) -> str:
         """Returns the text of a row in the column of a role; raises InputError if it has none."""

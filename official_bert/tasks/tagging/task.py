@@ -303,7 +303,12 @@ class TaggingTask(Task):
         predictions = self.predictions(encoded, outputs)
         for sentence, tags in zip(encoded.source.sentences, predictions, strict=True):
             last = first + len(tags)
-            record = {"words": sentence.words, "label": sentence.tags, "prediction": tags}
+            record = {
+                "line": sentence.line,
+                "words": sentence.words,
+                "label": sentence.tags,
+                "prediction": tags,
+            }
             for name, divisor in divisors.items():
                 probabilities = calibration.probabilities(logits[first:last] / divisor)
                 record[name] = numbers(probabilities.max(axis=-1))

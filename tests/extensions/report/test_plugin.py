@@ -31,8 +31,9 @@ def test_a_classifier_records_its_predictions(classified):
     records = read_predictions(classified)
     assert [record["id"] for record in records] == list(range(1, SETS["dev"] + 1))
     lines = (classified.parent / "dev.tsv").read_text().splitlines()[1:]
-    for record, line in zip(records, lines, strict=True):
+    for number, (record, line) in enumerate(zip(records, lines, strict=True), start=2):
         text, label = line.split("\t")
+        assert (record["line"], record["row_id"]) == (number, "")
         assert record["label"] == label
         assert text.startswith(record["text"][:20])
         assert record["prediction"] in "abc"
@@ -53,6 +54,25 @@ def test_the_log_describes_the_sets(classified):
         assert values["most_tokens"] <= fine_tuning_runs.MAX_LENGTH
     assert start["main_metric"] == line["main_metric"] == "eval_accuracy"
     assert line["set"] == "eval"
+
+
+def test_the_log_has_the_times_of_the_parts(classified):
+    (end,) = run_log.read(str(classified), run_log.END)
+    parts = ("compile_secs", "update_secs", "save_secs", "evaluation_secs")
+    assert all(end[part] >= 0 for part in parts)
+    assert end["compile_secs"] > 0.1
+    assert sum(end[part] for part in parts) <= end["wall_secs"]
+    assert 0 < end["read_secs"] < end["wall_secs"]
+
+
+def test_the_log_has_the_typed_flags(classified):
+    (start,) = run_log.read(str(classified), run_log.START)
+    typed = start["typed_flags"]
+    assert typed["calibrate"] is typed["report"] is True
+    assert typed["output_dir"] == str(classified)
+    assert "init_checkpoint" not in typed or typed["init_checkpoint"]
+    untyped = {"adam_beta1", "search", "seed", "do_predict"}
+    assert not untyped & typed.keys()
 
 
 def test_the_flag_writes_the_report_at_the_end(classified):
@@ -127,3 +147,30 @@ def test_a_full_disk_costs_the_predictions_and_not_the_run(tmp_path, monkeypatch
     assert "The report lacks predictions" in caplog.text
     assert "No report is written: [Errno 28]" in caplog.text
     assert (tmp_path / "output" / "eval_results.txt").exists()
+
+
+def test_a_search_ends_with_the_comparison_of_its_runs(tmp_path):
+    options = fine_tuning_runs.prepared(tmp_path, "classification")
+    grid = tmp_path / "grid.toml"
+    grid.write_text("learning_rate = [1e-3, 1e-4]\ntrain_batch_size = 8\nnum_train_epochs = 0.5\n")
+    output_dir = tmp_path / "output"
+    fine_tuning_runs.run(
+        "classification",
+        options,
+        output_dir,
+        do_train=True,
+        do_eval=True,
+        report=True,
+        search=str(grid),
+    )
+    page = read_page(output_dir / "report.html")
+    runs = [f"batch8_lr{rate}_epochs0.5_seed0" for rate in ("0.001", "0.0001")]
+    assert [row[0] for row in page.find_table("run")] == runs
+    assert not (output_dir / "README.md").exists()
+    for name in runs:
+        (start,) = run_log.read(str(output_dir / name), run_log.START)
+        typed = start["typed_flags"]
+        assert "search" not in typed
+        assert typed["output_dir"] == str(output_dir / name)
+        assert f"lr{typed['learning_rate']:g}_" in name
+        assert (output_dir / name / "report.html").exists()

@@ -54,12 +54,18 @@ def test_a_page_about_a_classifier_has_all_sections(tmp_path):
         "started from base/bert_model.ckpt",
         "28 (10.0%) fill all 64 tokens",
         "01:02:05",
-        "Of 00:01:40, the updates take 80%, with",  # 40 batches of 16 examples at 8 examples a second
+        "The slowest part: the updates. A thread made the batches in 2.5 s: the updates do not wait",
         "official-bert run_classifier \\\n  --task_name=text",
         "--random_seed=7",
     ):
         assert text in page.text, text
     assert page.find_table("flag that differs from its default")[-1] == ["--max_seq_length", "64"]
+    assert page.find_table("part") == [
+        ["the updates", "64.0", "64.0%"],
+        ["the first call, which compiles", "15.0", "15.0%"],
+        ["evaluations", "10.0", "10.0%"],
+        ["waiting for checkpoints", "1.0", "1.0%"],
+    ]
     digests = [["training set", "aaaa"], ["eval", "bbbb"]]
     assert page.find_table("set") == digests
     assert page.find_table("metric")[0] == ["eval_accuracy", "75.0%"]
@@ -273,3 +279,37 @@ def test_a_pretraining(tmp_path):
     assert {f"picture-{name}" for name in names} <= {*page.ids}
     assert ["--input_file", "a,b"] in page.find_table("data")
     assert "The record files have 12,345 bytes together." in page.text
+
+
+def test_mistakes_are_named_by_line_and_id(tmp_path):
+    records = folders.make_predictions(8)
+    for number, record in enumerate(records):
+        record |= {"line": 2 + 3 * number, "row_id": f"T-{number:03}"}
+    page = write_page(folders.write_run(tmp_path, records))
+    assert [row[:3] for row in page.find_table("line")] == [
+        ["11", "T-003", "ticket 3"],
+        ["23", "T-007", "ticket 7"],
+    ]
+
+
+def test_the_command_has_the_flags_that_were_typed(tmp_path):
+    typed_flags = {"task_name": "text", "data_dir": "my tickets", "model": "minilm"}
+    page = write_page(folders.write_run(tmp_path, typed_flags=typed_flags))
+    command = (
+        "official-bert run_classifier \\\n  --task_name=text \\\n  '--data_dir=my tickets' \\\n"
+        "  --model=minilm \\\n  --random_seed=7"
+    )
+    assert command in page.text
+    assert page.find_table("flag that differs from its default")[-1] == ["--model", "minilm"]
+
+
+def test_slow_reading_is_named(tmp_path):
+    folder = folders.write_run(tmp_path)
+    lines = [json.loads(line) for line in (folder / "run.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["type"] == "end":
+            line["read_secs"] = 64.5
+    folders.write_lines(folder / "run.jsonl", lines)
+    assert (
+        "A thread made the batches in 64.5 s: the updates wait for it." in write_page(folder).text
+    )

@@ -50,6 +50,17 @@ def test_columns_by_name_may_move_between_files(write):
     )
 
 
+def test_examples_have_the_line_and_the_id_of_their_rows(write):
+    data_dir = write(
+        train="Message\tTicket ID\tTeam\ngood\tT-7\tpos\nbad\tT-8\tneg\n",
+        dev="Message\tTeam\nfine\tpos\n",
+    )
+    processor = make_processor(text_a_column="Message", label_column="Team", do_train=True)
+    sources = [example.source for example in processor.get_train_examples(data_dir)]
+    assert sources == [(2, "T-7"), (3, "T-8")]
+    assert [example.source for example in processor.get_dev_examples(data_dir)] == [(2, "")]
+
+
 @pytest.mark.parametrize(
     ("train", "flags", "test", "texts"),
     [
