@@ -18,7 +18,7 @@ from typing import Any
 from official_bert.data import tables
 from official_bert.data.column_roles import Role, decide_columns
 from official_bert.data.tables import ConllFile, Row, Sentence, numbered_lines, read_csv, read_tsv
-from official_bert.data.tag_schemes import IOB2, convert_schemes, logged_scheme, to_iob2
+from official_bert.data.tag_schemes import IOB2, convert_chunks, convert_schemes, logged_scheme
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
 from official_bert.options.fine_tuning import DATA_FORMATS
@@ -121,7 +121,7 @@ def read_rows(
     """
     name = choose_format(path, data_format)
     if is_quoted and name == TSV:
-        return read_csv(path, "\t", decompresses=True)
+        return read_csv(path, "\t", decompresses=True, keeps_returns=True)
     return _READERS[name](path)
 
 
@@ -306,7 +306,7 @@ def _add_tags(
     """Returns a sentence with its tags, which are checked."""
     _check_tags(row, tags)
     columns = [[*word, tag] for word, tag in zip(sentence.columns, tags, strict=True)]
-    return sentence._replace(columns=columns, tags=to_iob2(tags) if labelled else None)
+    return sentence._replace(columns=columns, tags=convert_chunks(tags, IOB2) if labelled else None)
 
 
 def _check_tags(row: Row, tags: Sequence[str]):

@@ -15,10 +15,10 @@ from absl import logging
 
 from official_bert.data.tag_schemes import (
     IOB2,
+    convert_chunks,
     convert_schemes,
     logged_scheme,
-    to_iob2,
-    to_scheme,
+    restore_scheme,
 )
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
@@ -222,6 +222,27 @@ def parse_number(text: str) -> float:
     return number if math.isfinite(number) else math.nan
 
 
+def plain_value(value: Any) -> Any:
+    """Returns a value of pandas or numpy as JSON has it; None for a missing one.
+
+    Args:
+        value: the value; those of an array, or of another collection, become a list.
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain_value(one) for one in value]
+    return None if _is_missing(value) else value
+
+
+def _is_missing(value: Any) -> bool:
+    """Returns whether a value is NaN, or pandas' NaT or NA."""
+    try:
+        return bool(value != value)
+    except TypeError:  # NA compared with itself is NA, which is neither true nor false.
+        return True
+
+
 def log_blank(path: str, num_blank: int) -> None:
     """Warns of the blank lines of a file, if there are any.
 
@@ -336,7 +357,7 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
             scheme = logged_scheme(path, written)
         return ConllFile(path, sentences, scheme, has_documents)
     tagged = [
-        sentence._replace(tags=to_iob2(tags))
+        sentence._replace(tags=convert_chunks(tags, IOB2))
         for sentence, tags in zip(sentences, written, strict=True)
     ]
     scheme = logged_scheme(path, written)
@@ -375,7 +396,7 @@ def write_predictions(
     """
     with writing.replacing(path) as file:
         for sentence, tags in zip(source.sentences, predicted, strict=True):
-            written_tags = to_scheme(tags, source.scheme)
+            written_tags = restore_scheme(tags, source.scheme)
             for columns, tag in zip(sentence.columns, written_tags, strict=True):
                 file.write(f"{' '.join(columns)} {tag}\n")
             file.write("\n")

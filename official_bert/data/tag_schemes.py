@@ -62,7 +62,7 @@ def _replace_marks(tags: Sequence[str], replacements: Mapping[str, str]) -> list
         mark, hyphen, type_ = tag.partition("-")
         new_mark = replacements.get(mark, mark)
         converted.append(f"{new_mark}{hyphen}{type_}")
-    return to_iob2(converted)
+    return convert_chunks(converted, IOB2)
 
 
 def _add_marks(tags: Sequence[str]) -> list[str]:
@@ -70,48 +70,36 @@ def _add_marks(tags: Sequence[str]) -> list[str]:
     for tag in tags:
         marked_tag = tag if tag == OUTSIDE else f"I-{tag}"
         marked_tags.append(marked_tag)
-    return to_iob2(marked_tags)
+    return convert_chunks(marked_tags, IOB2)
 
 
-def to_scheme(tags: Sequence[str], scheme: str) -> Sequence[str]:
-    """Converts IOB2 tags to a scheme.
+def convert_chunks(tags: Sequence[str], scheme: str) -> list[str]:
+    """Converts tags of IOB1 or IOB2 to one of the two.
+
+    In IOB2 every chunk begins with B-. In IOB1 a chunk begins with B- only if it directly follows
+    one of the same type.
 
     Args:
-        tags: the IOB2 tags of a sentence.
+        tags: the tags of a sentence.
+        scheme: the scheme of the result, IOB1 or IOB2.
+    """
+    old_mark, new_mark = ("B", "I") if scheme == IOB1 else ("I", "B")
+    converted = []
+    for before, tag in _pair_with_previous(tags):
+        if tag[0] == old_mark and _begins_chunk(before, tag):
+            tag = f"{new_mark}{tag[1:]}"
+        converted.append(tag)
+    return converted
+
+
+def restore_scheme(tags: Sequence[str], scheme: str) -> Sequence[str]:
+    """Returns predicted tags of IOB2 in the scheme of a file; those of IOB2 stay as predicted.
+
+    Args:
+        tags: the predicted tags of a sentence.
         scheme: the scheme, IOB1 or IOB2.
     """
-    return to_iob1(tags) if scheme == IOB1 else tags
-
-
-def to_iob2(tags: Sequence[str]) -> list[str]:
-    """Converts tags of either scheme to IOB2, where every chunk begins with B-.
-
-    Args:
-        tags: the IOB1 or IOB2 tags of a sentence.
-    """
-    converted = []
-    for before, tag in _pair_with_previous(tags):
-        ending = tag[1:]
-        if tag[0] == "I" and _begins_chunk(before, tag):
-            tag = f"B{ending}"
-        converted.append(tag)
-    return converted
-
-
-def to_iob1(tags: Sequence[str]) -> list[str]:
-    """Converts IOB2 tags to IOB1, where a chunk begins with B- only if it directly follows one
-    of the same type.
-
-    Args:
-        tags: the IOB2 tags of a sentence.
-    """
-    converted = []
-    for before, tag in _pair_with_previous(tags):
-        ending = tag[1:]
-        if tag[0] == "B" and _begins_chunk(before, tag):
-            tag = f"I{ending}"
-        converted.append(tag)
-    return converted
+    return convert_chunks(tags, scheme) if scheme == IOB1 else tags
 
 
 def _begins_chunk(before: str, tag: str) -> bool:

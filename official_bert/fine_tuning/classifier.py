@@ -7,15 +7,14 @@ import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-import numpy as np
 from absl import logging
 
 from official_bert import catalog
 from official_bert.checkpoints.folder import run_folders
-from official_bert.data.tables import Row
+from official_bert.data.tables import Row, plain_value
 from official_bert.fine_tuning import earlier_training
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io import errors, files, progress, reading
@@ -101,7 +100,7 @@ class ClassificationData(NamedTuple):
         Raises:
             InputError: there are not as many texts as labels.
         """
-        texts, labels = ([_plain(value) for value in values] for values in (texts, labels))
+        texts, labels = ([plain_value(value) for value in values] for values in (texts, labels))
         if len(texts) != len(labels):
             raise InputError(
                 f"{len(texts)} texts and {len(labels)} labels are given; give each text its label"
@@ -265,7 +264,8 @@ class Classifier(Predictor):
             data = _training_data(texts, labels)
             sets = _table_rows(data, dev)
             with progress.shown_in_python(bool(verbose)):
-                options = _make_options(folder, data, dev, model, flags)
+                names = sets["train"][0].fields
+                options = _make_options(folder, data, names, dev, model, flags)
             cls._train(options, sets, overwrite=overwrite, resume=resume, verbose=verbose)
         if isinstance(data, _FrameData):
             _record_columns(options.output_dir, data.columns)
@@ -372,6 +372,7 @@ def _training_data(
 def _make_options(
     folder: str | os.PathLike,
     data: ClassificationData,
+    column_names: Sequence[str],
     dev: Any,
     model: str | os.PathLike | None,
     flags: Mapping[str, Any],
@@ -392,7 +393,6 @@ def _make_options(
         values[_DEV_SHARE] = share
     values |= few_texts_flags(round(len(data.texts) * (1 - share)), flags)
     values["model"] = model and os.fspath(model)
-    column_names = data.rows("train")[0].fields
     return options_class(
         task_name="text",
         output_dir=os.fspath(folder),
@@ -459,7 +459,8 @@ def _zip_columns(frame: Any, names: Iterable[str]) -> Iterable[tuple]:
 def _read_indicators(frame: Any, names: list[str]) -> list:
     """Returns the labels of each row from a column of zeros and ones for each label."""
     all_labels = []
-    for number, bits in enumerate(_zip_columns(frame, names)):
+    for number, values in enumerate(_zip_columns(frame, names)):
+        bits = plain_value(values)
         for name, bit in zip(names, bits, strict=True):
             if bit not in (0, 1):
                 raise InputError(
@@ -470,12 +471,3 @@ def _read_indicators(frame: Any, names: list[str]) -> list:
     if all(len(labels) == 1 for labels in all_labels):
         return [label for (label,) in all_labels]
     return all_labels
-
-
-def _plain(value: Any) -> Any:
-    """Returns a text or a label as JSON has it; None for one that pandas lacks."""
-    if isinstance(value, (np.generic, np.ndarray)):
-        value = value.tolist()
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and value != value else value

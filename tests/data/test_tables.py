@@ -15,7 +15,7 @@ from official_bert.data.tables import (
     read_tsv,
     write_predictions,
 )
-from official_bert.data.tag_schemes import IOB1, IOB2, to_iob1
+from official_bert.data.tag_schemes import IOB1, IOB2, convert_chunks
 from official_bert.io.errors import InputError
 
 
@@ -162,7 +162,7 @@ def test_schemes(write, tags, scheme, iob2):
 
 
 def test_iob1_without_types():
-    assert to_iob1(["B", "I", "O", "B", "B"]) == ["I", "I", "O", "I", "B"]
+    assert convert_chunks(["B", "I", "O", "B", "B"], IOB1) == ["I", "I", "O", "I", "B"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,13 @@ import pytest
 
 from official_bert.data.table_formats import read_tagged
 from official_bert.data.tables import read_conll
-from official_bert.data.tag_schemes import convert_schemes
+from official_bert.data.tag_schemes import (
+    IOB1,
+    IOB2,
+    convert_chunks,
+    convert_schemes,
+    restore_scheme,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,3 +59,27 @@ def test_files_of_another_scheme(tmp_path):
         # The file of predictions has the tags that conlleval compares.
         assert [columns[-1] for columns in sentence.columns] == expected
         assert read.scheme == "IOB2"
+
+
+@pytest.mark.parametrize(
+    ("iob1", "iob2"),
+    [
+        ("I-a I-a O I-a B-a I-b", "B-a I-a O B-a B-a B-b"),
+        ("I-a B-a B-a", "B-a B-a B-a"),
+        ("I-a I-b I-a", "B-a B-b B-a"),
+        ("I I O I B", "B I O B B"),
+        ("O O", "O O"),
+    ],
+)
+def test_one_function_converts_in_both_directions(iob1, iob2):
+    assert convert_chunks(iob1.split(), IOB2) == iob2.split()
+    assert convert_chunks(iob2.split(), IOB1) == iob1.split()
+    for tags, scheme in ((iob1, IOB1), (iob2, IOB2)):
+        assert convert_chunks(tags.split(), scheme) == tags.split()
+
+
+def test_predictions_of_iob2_stay_as_they_are():
+    """A model may predict I- behind O."""
+    tags = ["O", "I-a", "B-a", "I-b"]
+    assert restore_scheme(tags, IOB2) == tags
+    assert restore_scheme(tags, IOB1) == ["O", "I-a", "B-a", "I-b"]

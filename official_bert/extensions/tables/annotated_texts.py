@@ -7,6 +7,8 @@
     [{"data": {"text": ...}, "annotations": [{"result": [...]}]}]           Label Studio
 
 Out: a ConllFile, whose words are separated as `Predictor.tag` separates those of running text.
+Texts that an annotator has rejected or cancelled are no examples: they are left out, and counted in
+the log.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ _STARTS = ("start", "start_offset")
 _ENDS = ("end", "end_offset")
 _TYPES = ("label", "labels", "type")
 _SHOWN_CHARACTERS = 40
+_PRODIGY_REJECTIONS = ("reject", "ignore")  # values of the field answer
 
 
 class Mark(NamedTuple):
@@ -48,11 +51,13 @@ class MarkedText(NamedTuple):
         where: the place in the file, for messages.
         text: the text.
         marks: the entities, in their order; None if nothing says which.
+        is_rejected: whether the annotator has rejected or cancelled the marks.
     """
 
     where: str
     text: str
     marks: list[Mark] | None
+    is_rejected: bool = False
 
 
 def read_marked(path: str, labelled: bool) -> ConllFile | None:
@@ -75,8 +80,12 @@ def read_marked(path: str, labelled: bool) -> ConllFile | None:
     tokenizer = BasicTokenizer(do_lower_case=False)
     sentences = []
     num_inside = 0
+    num_rejected = 0
     for number, (where, value) in enumerate(values):
         marked = _read_text(value, where)
+        if labelled and marked.is_rejected:
+            num_rejected += 1
+            continue
         if labelled and marked.marks is None:
             raise InputError(
                 f"{where}: has no entities; give the text one of the fields "
@@ -93,6 +102,12 @@ def read_marked(path: str, labelled: bool) -> ConllFile | None:
             columns = [[*column, tag] for column, tag in zip(columns, tags, strict=True)]
         sentences.append(Sentence(0, number, columns, tags, where))
     logging.info("%s: Reading texts with marked entities; their words get tags of IOB2", path)
+    if num_rejected:
+        logging.info(
+            "%s: Leaving out %d texts whose annotation was rejected or cancelled",
+            path,
+            num_rejected,
+        )
     if num_inside:
         errors.warn(
             "%s: %d entities begin or end inside a word; their tags are those of the whole word",
@@ -146,16 +161,25 @@ def _read_text(value: Any, where: str) -> MarkedText:
             raise InputError(f'{where}: is no pair of a text and {{"entities": [...]}}; write one')
         value = {**value[1], "text": value[0]}
     fields = reading.check_object(value, where)
+    is_rejected = fields.get("answer") in _PRODIGY_REJECTIONS
     if "data" in fields:
         fields = _read_task(fields, where)
     text = reading.field(fields, "text", str, where)
     if half := reading.half_pair_in(text):
         raise InputError(f"{where}: text has {half}; leave it out")
     names = [name for name in _ENTITY_FIELDS if fields.get(name) is not None]
-    if not names:
-        return MarkedText(where, text, None)
+    if fields.get("is_cancelled"):
+        is_rejected = True
+    if is_rejected or not names:
+        return MarkedText(where, text, None, is_rejected)
+    elements = reading.field(fields, names[0], list, where)
+    return MarkedText(where, text, _read_marks(elements, text, where))
+
+
+def _read_marks(elements: Sequence[Any], text: str, where: str) -> list[Mark]:
+    """Returns the entities of a text in their order; raises InputError if two overlap."""
     marks = []
-    for element in reading.field(fields, names[0], list, where):
+    for element in elements:
         mark = _read_mark(element, where)
         if not 0 <= mark.start < mark.end <= len(text):
             raise InputError(
@@ -171,7 +195,7 @@ def _read_text(value: Any, where: str) -> MarkedText:
                 f"{where}: the entities {names[0]!r} and {names[1]!r} overlap; leave one of them "
                 "out"
             )
-    return MarkedText(where, text, marks)
+    return marks
 
 
 def _read_task(task: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -182,11 +206,15 @@ def _read_task(task: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise InputError(f"{where}: data has no field text; name the text so")
     text = data["text"] if isinstance(data.get("text"), str) else texts[0]
     entities = []
-    annotations = task.get("annotations") or []
+    all_annotations = task.get("annotations") or []
+    annotations = []
+    for annotation in all_annotations:
+        if not reading.check_object(annotation, where).get("was_cancelled"):
+            annotations.append(annotation)
+    if all_annotations and not annotations:
+        return {"text": text, "is_cancelled": True}
     for annotation in annotations[:1]:
-        results = reading.field(
-            reading.check_object(annotation, where), "result", list, f"{where}: annotations"
-        )
+        results = reading.field(annotation, "result", list, f"{where}: annotations")
         for result in results:
             is_label = isinstance(result, dict) and result.get("type") == "labels"
             if is_label:

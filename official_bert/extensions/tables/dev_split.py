@@ -5,6 +5,7 @@ two such sets, in the order of the file, whose labels have the same shares.
 """
 
 import collections
+import itertools
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -54,6 +55,7 @@ def split_examples(examples: Any, fraction: float) -> Split:
         items = examples
         groups = _group_by_label(examples)
     is_dev = _draw(groups, fraction, len(items))
+    _keep_all_labels(items, is_dev)
     train = []
     dev = []
     for item, is_chosen in zip(items, is_dev, strict=True):
@@ -79,8 +81,14 @@ def split_examples(examples: Any, fraction: float) -> Split:
 
 
 def _group_by_label(examples: Sequence[Any]) -> list[list[list[int]]]:
-    """Returns the numbers of the examples of each label; each example is a unit."""
+    """Returns the numbers of the examples of each label; each example is a unit.
+
+    An example of several labels belongs to the rarest of them, because a set of labels may occur
+    once.
+    """
     labels: list[Hashable] = [getattr(example, "label", None) for example in examples]
+    if any(isinstance(label, tuple) for label in labels):
+        labels = _choose_rarest(examples)
     scores = []
     for label in labels:
         score = parse_number(label) if isinstance(label, str) else np.nan
@@ -96,6 +104,36 @@ def _group_by_label(examples: Sequence[Any]) -> list[list[list[int]]]:
     for number, label in enumerate(labels):
         groups[label].append([number])
     return list(groups.values())
+
+
+def _list_labels(example: Any) -> tuple[str, ...]:
+    """Returns the labels of an example of several labels; none for other examples."""
+    labels = getattr(example, "label", None)
+    return labels if isinstance(labels, tuple) else ()
+
+
+def _choose_rarest(examples: Sequence[Any]) -> list[Hashable]:
+    """Returns the rarest label of each example; None for an example without labels."""
+    counts = collections.Counter(
+        itertools.chain.from_iterable(_list_labels(example) for example in examples)
+    )
+    return [
+        min(_list_labels(example), key=lambda label: (counts[label], label), default=None)
+        for example in examples
+    ]
+
+
+def _keep_all_labels(examples: Sequence[Any], is_dev: np.ndarray):
+    """Moves examples of labels that only the second part has into the first part."""
+    train_labels: set[str] = set()
+    for example, is_chosen in zip(examples, is_dev, strict=True):
+        if not is_chosen:
+            train_labels.update(_list_labels(example))
+    for number in np.flatnonzero(is_dev).tolist():
+        labels = _list_labels(examples[number])
+        if not train_labels.issuperset(labels):
+            is_dev[number] = False
+            train_labels.update(labels)
 
 
 def _group_sentences(source: ConllFile, fraction: float) -> list[list[list[int]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from official_bert.data.tables import Row
+from official_bert.data.tables import Row, plain_value
 from official_bert.extensions.tables.answer_columns import choose_names, make_columns
 from official_bert.extensions.tables.text_columns import decide_text_columns, read_texts
 from official_bert.io.errors import InputError
@@ -39,9 +39,7 @@ def split_frame(predictor: Predictor, texts: Sequence) -> RequestFrame | None:
     requests = []
     for number, values in enumerate(frame.itertuples(index=False, name=None)):
         row = Row(_NAME, number, [], "row")
-        # pandas has NaN for a missing text.
-        present = [None if value != value else value for value in values]
-        record = dict(zip(names, present, strict=True))
+        record = dict(zip(names, plain_value(values), strict=True))
         requests.append(read_texts(predictor, row, record, columns))
 
     def add_answers(answers: Sequence) -> Any:

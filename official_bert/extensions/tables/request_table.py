@@ -7,6 +7,7 @@ earlier versions.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,11 +45,13 @@ from official_bert.extensions.tables.text_columns import (
 )
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
+from official_bert.options.fields import format_flag
 from official_bert.options.serving import STOP, PredictOptions
 from official_bert.serving.predictor import WINDOW_BATCHES
 
 _ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 _STANDARD_INPUT = "/dev/stdin"
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(InputTableOptions)}
 Answer = Mapping[str, Any] | InputError
 
 
@@ -68,12 +71,13 @@ def find_table(options: PredictOptions) -> RequestTable | None:
     if is_table and options.input_format is None:
         return RequestTable(options, flags)
     for name, value in vars(flags).items():
-        if value in (None, False):
+        if value == _DEFAULTS[name]:
             continue
         remedy = f"leave --input_format={options.input_format} out"
         if not is_table:
             remedy = f"name a file that ends in {', '.join(_ENDINGS)}, or give --data_format"
-        raise InputError(f"--{name}: is for tables, and {input_name(options)} is none; {remedy}")
+        flag = format_flag(name, value)
+        raise InputError(f"{flag}: is for tables, and {input_name(options)} is none; {remedy}")
     return None
 
 
@@ -102,7 +106,7 @@ class RequestTable(InputTable):
             flags: those of tables.
 
         Raises:
-            InputError: standard output cannot have the format.
+            InputError: standard output cannot have the format, or the format ignores a flag.
         """
         self._options = options
         self._flags = flags
@@ -110,6 +114,11 @@ class RequestTable(InputTable):
         if self._path == STANDARD:
             self._path = _STANDARD_INPUT
         self._format = choose_format(self._path, flags.data_format)
+        if flags.has_header is False and self._format in (JSON_LINES, PARQUET):
+            raise InputError(
+                f"--has_header=false: {input_name(options)} is {self._format}, which always names "
+                "its fields; leave it out"
+            )
         self._output_format = _choose_output_format(options.output_file, self._format)
         self._has_header = flags.has_header is not False
         self._is_quoted = flags.quoting == CSV

@@ -25,7 +25,7 @@ from official_bert.data.tables import (
     read_conll,
     write_predictions,
 )
-from official_bert.data.tag_schemes import IOB2, to_scheme
+from official_bert.data.tag_schemes import IOB2, restore_scheme
 from official_bert.graph_text.text_reader import TextReader, run_in_batches
 from official_bert.graph_text.tokenizer import readable
 from official_bert.io import errors
@@ -275,7 +275,7 @@ class TaggingTask(Task):
         source = encoded.source
         targets = [[columns[-1] for columns in sentence.columns] for sentence in source.sentences]
         predictions = [
-            to_scheme(tags, source.scheme) for tags in self.predictions(encoded, outputs)
+            restore_scheme(tags, source.scheme) for tags in self.predictions(encoded, outputs)
         ]
         scores = entity_scores(targets, predictions)
         metrics = {f"eval_{name}": value for name, value in scores.items()}

@@ -81,6 +81,36 @@ def test_offsets_within_words_and_texts_without_entities(tmp_path, caplog):
     assert "1 entities begin or end inside a word" in caplog.text
 
 
+def test_rejected_answers_of_prodigy_are_left_out(tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    path = tmp_path / "a.jsonl"
+    spans = as_objects("start", "end", "label")
+    texts = [
+        {"text": f"{TEXT} {answer}", "spans": spans, "answer": answer}
+        for answer in ("reject", "accept", "ignore")
+    ]
+    path.write_text("".join(json.dumps(text) + "\n" for text in texts))
+    (sentence,) = read_marked(str(path), labelled=True).sentences
+    assert sentence.words == [*WORDS, "accept"]
+    assert "a.jsonl: Leaving out 2 texts whose annotation was rejected or cancelled" in caplog.text
+    # Predictions need no annotation.
+    assert len(read_marked(str(path), labelled=False).sentences) == 3
+
+
+def test_cancelled_annotations_of_label_studio_are_left_out(tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    cancelled = {"was_cancelled": True, "result": []}
+    skipped, replaced = as_task(LABELS, text="one two"), as_task(LABELS, text=TEXT)
+    skipped["annotations"] = [cancelled, cancelled]
+    replaced["annotations"].insert(0, cancelled)
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([skipped, replaced]))
+    (sentence,) = read_marked(str(path), labelled=True).sentences
+    assert (sentence.words, sentence.tags) == (WORDS, TAGS.split())
+    assert "Leaving out 1 texts" in caplog.text
+    assert len(read_marked(str(path), labelled=False).sentences) == 2
+
+
 @pytest.mark.parametrize("name", ["a.conll", "a.parquet", "a.txt"])
 def test_other_files_are_those_of_the_core(name, tmp_path):
     assert read_marked(str(tmp_path / name), labelled=True) is None

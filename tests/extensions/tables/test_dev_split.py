@@ -56,6 +56,34 @@ def test_several_labels_are_drawn_by_their_sets():
     assert count_labels(split_examples(examples, 0.2).dev) == {("x",): 4, ("x", "y"): 4, (): 2}
 
 
+def test_sets_of_labels_that_occur_once_are_split():
+    """255 of 256 examples have a set of labels of their own."""
+    names = "abcdefgh"
+    sets = [
+        tuple(name for place, name in enumerate(names) if number >> place & 1)
+        for number in range(256)
+    ]
+    examples = [InputExample(f"{n}", f"text {n}", None, label) for n, label in enumerate(sets)]
+    split = split_examples(examples, 0.25)
+    assert split.num_dev == 64
+    for name in names:  # Each label has a half of the file, and so has it of both parts.
+        share = sum(name in example.label for example in split.dev) / split.num_dev
+        assert abs(share - 0.5) < 0.15
+
+
+def test_each_label_stays_in_the_first_part():
+    """The labels x0 to x29 are the rarest of no example, so that no group keeps one of them."""
+    sets = []
+    for number in range(30):
+        for other in "abc":
+            sets += [(f"x{number}", f"{other}{number}"), (f"{other}{number}",)]
+    examples = [InputExample(f"{n}", f"text {n}", None, label) for n, label in enumerate(sets)]
+    split = split_examples(examples, 0.5)
+    train_labels = {label for example in split.train for label in example.label}
+    assert train_labels == {label for labels in sets for label in labels}
+    assert 80 < split.num_dev < 90
+
+
 def test_documents_stay_whole(tmp_path):
     path = tmp_path / "a.conll"
     sentence = "the B-X\ncat O\n\n"

@@ -99,6 +99,36 @@ def test_frames_that_cannot_be_answered(predictor, rows, columns, message):
         predictor.classify(make_frame(rows, columns))
 
 
+def test_frames_with_missing_values_and_arrays(predictor):
+    import pandas
+
+    frame = make_frame(make_rows(4))
+    frame["Channel"] = pandas.array(["mail", None, "phone", None], dtype="string")
+    frame["day"] = pandas.to_datetime(["2026-01-02", None, None, "2026-01-03"])
+    frame["vector"] = [np.zeros(2), np.ones(3), np.array([np.nan]), None]
+    frame["set"] = [{"a"}, None, pandas.NA, pandas.Series([1, 2])]
+    answered = predictor.classify(frame)
+    expected = predictor.classify(frame["Message"].tolist())
+    assert answered[["label", "score"]].to_dict("records") == expected
+    assert answered["vector"][1] is frame["vector"][1]
+
+    frame["Message"] = pandas.array([*frame["Message"][:3], pandas.NA], dtype="string")
+    with pytest.raises(InputError, match=r"^the frame: row 3: Message is missing; give"):
+        predictor.classify(frame)
+
+
+def test_labels_that_pandas_lacks(tmp_path):
+    import pandas
+
+    frame = make_frame(make_rows(4))
+    frame["Team"] = pandas.array(["a", None, "b", "a"], dtype="string")
+    data = ClassificationData.from_frame(frame, text="Message", label="Team")
+    assert data.labels == ["a", None, "b", "a"]
+    frame["spam"] = pandas.array([1, 0, pandas.NA, 0], dtype="Int64")
+    with pytest.raises(InputError, match=r"^label: row 2: the column spam has None; give columns"):
+        ClassificationData.from_frame(frame, text="Message", label=["spam"])
+
+
 def test_truncated_texts_are_told(predictor, caplog):
     long_text = "the cat " * 40
     answers = predictor([long_text, "the cat"])

@@ -97,20 +97,38 @@ FLAGS = [
     row(
         "probabilities of lines",
         lambda at: predict(at, "a\n", "--all_probabilities", name="in.txt"),
-        "--all_probabilities: is for tables, and ",
+        "--all_probabilities=True: is for tables, and ",
         "in.txt is none; name a file that ends in .csv, .tsv, .jsonl, .parquet, or give "
         "--data_format",
     ),
     row(
         "columns of lines",
         lambda at: predict(at, "a\n", "--text_columns=a", "--input_format=tsv"),
-        "--text_columns: is for tables, and ",
+        "--text_columns=a: is for tables, and ",
         "in.csv is none; leave --input_format=tsv out",
     ),
     row(
         "a format of tables and one of lines",
         lambda at: predict(at, "a\n", "--data_format=csv", "--input_format=json"),
-        "--data_format: is for tables, and ",
+        "--data_format=csv: is for tables, and ",
+    ),
+    row(
+        "no header of lines",
+        lambda at: predict(at, "a\n", "--has_header=false", name="in.txt"),
+        "--has_header=False: is for tables, and ",
+        "in.txt is none; name a file that ends in .csv",
+    ),
+    row(
+        "no header of lines of a format",
+        lambda at: predict(at, '{"text_a": "a"}\n', "--nohas_header", "--input_format=json"),
+        "--has_header=False: is for tables, and ",
+        "in.csv is none; leave --input_format=json out",
+    ),
+    row(
+        "no header of JSON lines",
+        lambda at: predict(at, '{"text": "a"}\n', "--has_header=false", name="in.jsonl"),
+        "--has_header=false: ",
+        "in.jsonl is jsonl, which always names its fields; leave it out",
     ),
     row(
         "probabilities of no predictions",

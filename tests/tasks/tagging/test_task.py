@@ -3,7 +3,7 @@ import pytest
 
 from official_bert.data.model_inputs import ModelInputs, RaggedRows
 from official_bert.data.tables import ConllFile, Sentence
-from official_bert.data.tag_schemes import to_iob2
+from official_bert.data.tag_schemes import IOB2, convert_chunks
 from official_bert.io.errors import InputError
 from official_bert.tasks.base import DataFiles
 from official_bert.tasks.tagging.task import TaggingSettings, TaggingTask
@@ -119,7 +119,7 @@ def test_the_accuracy_is_that_of_the_tags_as_predictions_conll_has_them(
     scheme, written, predicted, accuracy
 ):
     first, second = written
-    sentence = Sentence(1, 0, [["a", first], ["b", second]], to_iob2(written))
+    sentence = Sentence(1, 0, [["a", first], ["b", second]], convert_chunks(written, IOB2))
     encoded = encode_two_words([sentence], scheme)
     outputs = {"tags": np.int32([[0, *predicted, 0]])}
     metrics = TASK.metrics(encoded, outputs)
