@@ -153,7 +153,9 @@ def _register_checks(field: dataclasses.Field):
     """Registers the checks of absl for the value of a field's flag."""
     name = field.name
     if help_text.is_required(field):
-        flags.register_validator(name, lambda value: value is not None, _MISSING)
+        hint = field.metadata["hint_if_missing"]
+        sentence = f"{_MISSING}{hint and f'; {hint}'}"
+        flags.register_validator(name, lambda value: value is not None, sentence)
     if name.startswith("output_"):  # the name of a file or a folder, or a list of names
         flags.register_validator(name, _has_names, "a name is empty; give one")
     if not field.metadata["check"]:
@@ -240,7 +242,7 @@ def _rewrite_message(message: str) -> str:
         "or a quote",
         message,
     )
-    message = re.sub(f"(?m)^flag (--\\w+)=None: {_MISSING}$", rf"\1: {_MISSING}", message)
+    message = re.sub(f"(?m)^flag (--\\w+)=None: {_MISSING}", rf"\1: {_MISSING}", message)
     return re.sub(r"(?m)^flag (--\w+=)", r"\1", message)
 
 

@@ -215,17 +215,22 @@ def _read_grid(search: str) -> dict[str, list]:
     if search in _GRIDS:
         return _GRIDS[search]
     grid = dict(_GRIDS[PAPER])
-    for name, value in reading.read_toml(search).items():
+    fields = reading.read_toml(search)
+    if "seeds" in fields and "restarts" in fields:
+        raise InputError(f"{search}: seeds is another name of restarts; give one of the two")
+    for field_name, value in fields.items():
+        name = "restarts" if field_name == "seeds" else field_name
         if name not in grid:
-            remedy = did_you_mean(name, grid) or f"it is one of {', '.join(grid)}"
+            names = [*grid, "seeds"]
+            remedy = did_you_mean(name, names) or f"it is one of {', '.join(grid)}"
             raise InputError(f"{search}: no such field: {name}; {remedy}")
         is_valid, sentence = _CHECKS[name]
         values = value if isinstance(value, list) else [value]
         kind = type(grid[name][0])
         if not values or not all(_is_number(each, kind) and is_valid(each) for each in values):
-            raise InputError(f"{search}: {name}: give a list of numbers; each {sentence}")
+            raise InputError(f"{search}: {field_name}: give a list of numbers; each {sentence}")
         if name == "restarts" and len(values) > 1:
-            raise InputError(f"{search}: {name}: give one number")
+            raise InputError(f"{search}: {field_name}: give one number")
         grid[name] = [kind(each) for each in values]
     return grid
 

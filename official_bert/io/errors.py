@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import logging as std_logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -101,7 +102,7 @@ def did_you_mean(word: str, words: Iterable[str], mark: str = "") -> str:
 
 @contextlib.contextmanager
 def naming_arguments(names: Iterable[str], others: Mapping[str, str]) -> Iterator[None]:
-    """Replaces flags in the messages of InputError by arguments, for functions that users call.
+    """Replaces flags in errors and warnings by arguments, for functions that users call.
 
     Args:
         names: the names of the arguments that are named like their flags.
@@ -110,6 +111,18 @@ def naming_arguments(names: Iterable[str], others: Mapping[str, str]) -> Iterato
     Raises:
         InputError: the context has raised one.
     """
+    # absl.logging loads absl.flags, so it is imported only when it is needed.
+    from absl import logging
+
+    def rewrite(record: std_logging.LogRecord) -> bool:
+        if record.levelno >= std_logging.WARNING:
+            record.msg = format_arguments(record.getMessage(), names, others)
+            record.args = ()
+        return True
+
+    names = list(names)
+    logger = logging.get_absl_logger()
+    logger.addFilter(rewrite)
     try:
         yield
     except InputError as error:
@@ -117,6 +130,8 @@ def naming_arguments(names: Iterable[str], others: Mapping[str, str]) -> Iterato
         if sentence == str(error):
             raise
         raise type(error)(sentence).with_traceback(error.__traceback__) from error.__cause__
+    finally:
+        logger.removeFilter(rewrite)
 
 
 def format_arguments(sentence: str, names: Iterable[str], others: Mapping[str, str]) -> str:

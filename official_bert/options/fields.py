@@ -248,6 +248,7 @@ def option(  # noqa: PLR0913 - each is named in a declaration
     names_model: bool = False,
     after_dashes: bool = False,
     is_first_word: bool = False,
+    hint_if_missing: str = "",
 ) -> Any:
     """Declare a field of an options class: a flag.
 
@@ -279,6 +280,7 @@ def option(  # noqa: PLR0913 - each is named in a declaration
         after_dashes: whether the field is not a flag but the words behind `--`, as a tuple.
         is_first_word: whether the field is not a flag but the word before all flags, or for a tuple
             all words before them.
+        hint_if_missing: for a required flag: what to give, the end of the message without it.
     """
     if fallback is not dataclasses.MISSING:
         default = None
@@ -297,5 +299,6 @@ def option(  # noqa: PLR0913 - each is named in a declaration
         "names_model": names_model,
         "after_dashes": after_dashes,
         "is_first_word": is_first_word,
+        "hint_if_missing": hint_if_missing,
     }
     return dataclasses.field(default=default, metadata=metadata)

@@ -125,9 +125,9 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
         help="Train a model for each combination of values, each in its own folder in "
         "--output_dir. paper takes the values of the paper's appendix A.3, and glue those of its "
         "section 4.1. A TOML file has lists of values for learning_rate, train_batch_size and "
-        "num_train_epochs, by default those of the paper, and restarts, the number of runs of each "
-        "combination. Their seeds count upwards from --random_seed, or from 0. search_results.tsv "
-        "lists the results, and the best run keeps its checkpoints.",
+        "num_train_epochs, by default those of the paper, and seeds (or restarts), the number of "
+        "runs of each combination. Their seeds count upwards from --random_seed, or from 0. "
+        "search_results.tsv lists the results, and the best run keeps its checkpoints.",
     )
 
     @property
@@ -302,7 +302,9 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions):
     task_name: str = option(
         help="The task: one of GLUE, such as CoLA, SST-2, MRPC or MNLI, in any case, with or "
         "without hyphens; XNLI, or XNLI-de for a language other than zh; text (or tsv) for files "
-        "of your own; or module:Class for a DataProcessor or a Task of your own."
+        "of your own; or module:Class for a DataProcessor or a Task of your own.",
+        hint_if_missing="give text for a table of your own, with --data_dir or --train_file, or a "
+        "task of GLUE such as SST-2",
     )
     max_seq_length: int = option(
         basic=True,

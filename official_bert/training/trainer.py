@@ -38,6 +38,9 @@ from official_bert.training.step import Objective, RampObjective, TrainingStep
 from official_bert.training.time_limit import TimeLimit
 from official_bert.training.workers import Workers
 
+# What a command may do besides training.
+_OTHER_STEPS = ("do_eval", "do_predict", "calibrate")
+
 
 class Hook(Protocol):
     """What happens every few updates of a training, such as an evaluation.
@@ -338,9 +341,14 @@ class Trainer:
         return self.global_step
 
     def _skip(self, step: int, hooks: Sequence[Hook]):
-        """Warns that nothing is left to train, and calls what a killed run may have left out."""
+        """Logs that nothing is left to train, and calls what a killed run may have left out.
+
+        It is a warning if the command then does nothing at all.
+        """
         is_out_of_time = self._is_out_of_time()
-        logging.warning(
+        has_other_steps = any(getattr(self.options, name, False) for name in _OTHER_STEPS)
+        logging.log(
+            logging.INFO if has_other_steps else logging.WARNING,
             "Nothing to train: %s has already reached step %d%s; to train longer, raise --%s; to "
             "train again, use another --output_dir",
             self.checkpoints.output_dir,

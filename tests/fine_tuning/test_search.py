@@ -125,6 +125,13 @@ def test_seeds_count_upwards(grid):
     assert trials[0].folder == "batch8_lr0.0001_epochs3_seed5"
 
 
+def test_seeds_is_another_name_of_restarts(grid):
+    grid.write_text(GRID_WITH_RESTARTS)
+    trials = list_trials(make_options("x", grid))
+    grid.write_text(GRID_WITH_RESTARTS.replace("restarts", "seeds"))
+    assert list_trials(make_options("x", grid)) == trials
+
+
 def test_the_search_of_glue_tries_the_rates_of_section_4_1():
     """Batches of 32, 3 epochs, and the best of four learning rates."""
     trials = list_trials(make_options("x", "glue"))
@@ -399,6 +406,9 @@ def test_a_folder_of_a_search_with_other_flags_is_an_error(tmp_path, grid):
         pytest.param("learning_rate = [0]", "must be positive", id="zero"),
         pytest.param("restarts = [1, 2]", "restarts: give one number", id="two-restarts"),
         pytest.param("restarts = true", "give a list of numbers", id="a-truth-value"),
+        pytest.param("seeds = [1, 2]", "seeds: give one number", id="two-seeds"),
+        pytest.param("seeds = 2\nrestarts = 2", "another name of restarts", id="both-names"),
+        pytest.param("seed = 2", "no such field: seed; did you mean seeds?", id="one-seed"),
         pytest.param("learning_rates = [1e-4]", "did you mean learning_rate", id="a-misspelling"),
         pytest.param("seed = 1", "it is one of learning_rate, train_batch_size", id="no-field"),
         pytest.param("learning_rate = [", "is not TOML", id="broken"),

@@ -132,6 +132,12 @@ ROWS = [
         row(given, lambda folder, given=given: train(folder, *given.split()), *says)
         for given, *says in REFUSED
     ),
+    row(
+        "no task",
+        lambda folder: ["run_classifier.py", "--do_train", f"--output_dir={folder / 'out'}"],
+        "--task_name: must be given; give text for a table of your own, with --data_dir or "
+        "--train_file, or a task of GLUE such as SST-2",
+    ),
     row("nothing to do", classifier, "nothing to do", "--do_train"),
     row(
         "value as a word",

@@ -1,6 +1,7 @@
 """Messages of functions: arguments in place of flags."""
 
 import pytest
+from absl import logging
 
 from official_bert.io.errors import Diverged, InputError, naming_arguments
 
@@ -39,3 +40,16 @@ def test_the_type_and_the_cause_of_an_error_stay():
     ):
         raise Diverged("lower --learning_rate") from cause
     assert raised.value.__cause__ is cause
+
+
+def test_flags_become_arguments_in_warnings(caplog):
+    caplog.set_level("INFO", logger="absl")
+    with naming_arguments(NAMES, {"--output_dir": "folder"}):
+        logging.warning("raise --learning_rate above %g, or use another --output_dir", 1e-5)
+        logging.info("the command is --learning_rate=%g", 1e-5)
+    logging.warning("raise --learning_rate")
+    assert caplog.messages == [
+        "raise learning_rate= above 1e-05, or use another folder",
+        "the command is --learning_rate=1e-05",
+        "raise --learning_rate",
+    ]

@@ -3,6 +3,7 @@ ends.
 """
 
 import concurrent.futures
+import dataclasses
 import itertools
 import signal
 import threading
@@ -330,6 +331,15 @@ def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypa
         "to train longer, raise --max_train_hours; to train again, use another --output_dir"
         in caplog.text
     )
+    # A command that also evaluates is as it should be.
+    options = made_up.trainer.options
+    for do_eval, level in ((False, "WARNING"), (True, "INFO")):
+        caplog.clear()
+        caplog.set_level("INFO", logger="absl")
+        made_up.trainer.options = dataclasses.replace(options, do_eval=do_eval)
+        made_up.fit([hook])
+        (record,) = [one for one in caplog.records if "Nothing to train" in one.getMessage()]
+        assert record.levelname == level
 
 
 @pytest.mark.parametrize(

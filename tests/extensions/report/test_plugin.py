@@ -164,7 +164,7 @@ def test_a_search_ends_with_the_comparison_of_its_runs(tmp_path):
         search=str(grid),
     )
     page = read_page(output_dir / "report.html")
-    runs = [f"batch8_lr{rate}_epochs0.5_seed0" for rate in ("0.001", "0.0001")]
+    runs = [f"batch8_lr{rate}_epochs0.5_seed7" for rate in ("0.0001", "0.001")]
     assert [row[0] for row in page.find_table("run")] == runs
     assert not (output_dir / "README.md").exists()
     for name in runs:
