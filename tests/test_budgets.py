@@ -22,21 +22,21 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
     "checkpoints": 1019,
-    "cli": 502,
+    "cli": 504,
     "commands": 1149,
     "compat": 245,
-    "data": 3193,
-    "fine_tuning": 1142,
-    "graph_text": 526,
-    "io": 1341,
+    "data": 3208,
+    "fine_tuning": 1156,
+    "graph_text": 532,
+    "io": 1352,
     "metrics": 390,
     "modeling": 1115,
     "modules": 1821,
     "optimization": 360,
-    "options": 509,
-    "serving": 1053,
-    "tasks": 4026,
-    "training": 1839,
+    "options": 514,
+    "serving": 1057,
+    "tasks": 4047,
+    "training": 1874,
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200

@@ -107,6 +107,26 @@ class Columns(NamedTuple):
                 return number
         return None
 
+    def refuse_guesses(self, training_columns: Mapping[str, str], remedy: str) -> None:
+        """Refuses guessed columns in place of those that a model was trained on.
+
+        The only column besides that of the names of rows needs no name.
+
+        Args:
+            training_columns: the columns of the training by role.
+            remedy: the end of the message.
+
+        Raises:
+            InputError: a column was guessed, and that of the training is missing.
+        """
+        num_candidates = len(self.names) - (self.find_row_names() is not None)
+        for role in sorted(self.guessed):
+            if role in training_columns and num_candidates > 1:
+                raise InputError(
+                    f"{self.path}: has no column {training_columns[role]}, on which the model was "
+                    f"trained, only {', '.join(self.names)}; {remedy}"
+                )
+
     def name(self, number: int) -> str:
         """Returns the name of a column, or its number where the file does not name it.
 

@@ -91,7 +91,7 @@ class _WordPieces(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """The words of all texts, which white space separates.
+    """The words of all texts: the parts between white space, or the basic tokens.
 
     Attributes:
         firsts: int32[words], the index of each word's first character among those of all texts.
@@ -135,7 +135,8 @@ class Pieces(NamedTuple):
     The offsets of a piece are then those of the characters with its indices, as in the original's
     get_final_text.
 
-    White space separates words, as in the documents of tasks/squad/examples.py.
+    White space separates words, as in the documents of tasks/squad/examples.py, or they are the
+    basic tokens.
 
     Attributes:
         ids: int32[texts, (pieces)], the ids of the WordPieces.
@@ -237,16 +238,20 @@ class TextTokenizer(tf.Module):
         ids = tf.concat([masks, part_ids], axis=1)
         return parts.with_values(ids).merge_dims(1, 2)
 
-    def pieces(self, texts: tf.Tensor, unknown_words: bool = False) -> Pieces:
+    def pieces(
+        self, texts: tf.Tensor, unknown_words: bool = False, splits_tokens: bool = False
+    ) -> Pieces:
         """Splits texts into WordPieces with their offsets.
 
         Args:
             texts: string[texts].
             unknown_words: whether a word without WordPieces, such as a lone accent, becomes [UNK].
+            splits_tokens: whether each basic token, such as a full stop or an ideograph, is a word.
+                Otherwise, white space separates words.
         """
         characters = self._characters(texts)
         tokens = self._basic_tokens(characters)
-        words = _find_words(characters)
+        words = _find_tokens(characters) if splits_tokens else _find_words(characters)
         pieces = self._place_pieces(tokens, words)
         if unknown_words:
             pieces = self._add_unknown_words(pieces, words)
@@ -534,6 +539,19 @@ def _find_words(characters: _Characters) -> _Words:
         firsts=firsts,
         lengths=1 + lasts - firsts,
         numbers=_count_up_to_each(is_word_start) - 1,
+    )
+
+
+def _find_tokens(characters: _Characters) -> _Words:
+    """Finds the parts of the texts that are not blank: lone characters, and those between them."""
+    firsts = _true_indices(characters.part_starts)
+    lengths = _next(firsts, last=tf.size(characters.classes)) - firsts
+    is_blank = _has(characters.classes, BLANK)
+    is_word = ~tf.gather(is_blank, firsts)
+    return _Words(
+        firsts=tf.boolean_mask(firsts, is_word),
+        lengths=tf.boolean_mask(lengths, is_word),
+        numbers=_count_up_to_each(characters.part_starts & ~is_blank) - 1,
     )
 
 

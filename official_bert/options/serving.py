@@ -183,6 +183,12 @@ class ExportOptions(ServedOptions):
         "label. The default is the --abstain_below of the training. With 0, every text gets a "
         "label.",
     )
+    pre_tokenized: bool = option(
+        False,
+        read_by="",
+        help="With a tagger, only blanks separate the words of a text, as in the files of "
+        "run_ner.py. Without this flag, punctuation and ideographs are words of their own.",
+    )
     dtype: str = option(
         FLOAT32,
         basic=True,
@@ -253,7 +259,7 @@ class PredictorOptions(
         None,
         help="With a tagger, only blanks separate the words of a text, as in the files of "
         "run_ner.py. Without this flag, punctuation and ideographs are words of their own, as "
-        "running text needs. An export of text always separates words at blanks.",
+        "running text needs. An export of text keeps the value of its export.",
     )
 
 

@@ -33,6 +33,8 @@ _FAMILY_SETTINGS = {
     "pre_tokenized": "tagging",
     "abstain_below": registry.CLASSIFICATION,
 }
+# The graph of an export of text has them. One without a record has the value True.
+_TEXT_GRAPH_SETTINGS = ("pre_tokenized",)
 # Type of a flag -> the types of its value in Python, and their name in messages.
 _KINDS = {
     int: (numbers.Integral, "a whole number"),
@@ -522,14 +524,17 @@ def _check_settings(settings: Mapping[str, Any], model: Export | CheckpointModel
     record = model.record
     for name, value in settings.items():
         family = _FAMILY_SETTINGS.get(name)
-        if family and (record.family == family or registry.is_outside(record.family)):
-            continue
-        if family or name not in record.settings:
+        has_setting = name in record.settings
+        if family:
+            has_setting = record.family == family or registry.is_outside(record.family)
+        if not has_setting:
             raise InputError(
                 f"{name}={value!r}: {model.path}, a model of {record.task_name}, has no such "
                 "setting; leave it out"
             )
-        if record.settings["export_text"]:
+        is_in_graph = not family or name in _TEXT_GRAPH_SETTINGS
+        is_changed = not family or record.settings.get(name, True) != value
+        if record.settings["export_text"] and is_in_graph and is_changed:
             raise InputError(
                 f"{name}={value!r}: {model.path} reads text itself, with what it was exported "
                 "with; export it again to change it"

@@ -181,7 +181,7 @@ def test_a_file_without_names_has_positions():
         ("anchor,Ticket ID,id", 1),
         ("order_id,anchor", 0),
         ("anchor,paid,valid", None),
-        ("text,anchor,label", None),
+        ("anchor,positive,label", None),
     ],
 )
 def test_the_column_that_names_the_rows(names, number):
@@ -192,3 +192,30 @@ def test_the_column_that_names_the_rows(names, number):
 def test_a_column_with_a_role_does_not_name_the_rows():
     columns = decide_columns("a.csv", ["id", "text"], ROLES, {"label": "id"})
     assert columns.find_row_names() is None
+
+
+ROW_TEXT = Role("text_a", ("text",), is_required=True, position=0, can_be_guessed=True)
+
+
+@pytest.mark.parametrize(
+    ("names", "is_refused"),
+    [
+        ("when,what", True),
+        ("id,when,what", True),
+        ("ticket id,what", False),  # the only column that is left
+        ("what", False),
+        ("when,text", False),  # a usual name
+    ],
+)
+def test_a_text_is_not_guessed_in_place_of_the_column_of_the_training(names, is_refused):
+    label = Role("label", ("label",), position=-1, can_be_guessed=True)
+    columns = decide_columns("a.csv", names.split(","), [ROW_TEXT, label])
+    if not is_refused:
+        columns.refuse_guesses({"text_a": "Message"}, "name it")
+        return
+    message = f"a.csv: has no column Message, on which the model was trained, only {names}; name it"
+    with pytest.raises(
+        InputError, match=re.escape(message.replace(",", ", ").replace(",  ", ", "))
+    ):
+        columns.refuse_guesses({"text_a": "Message"}, "name it")
+    columns.refuse_guesses({}, "name it")

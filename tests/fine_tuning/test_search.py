@@ -410,7 +410,7 @@ def test_a_folder_of_a_search_with_other_flags_is_an_error(tmp_path, grid):
         pytest.param("seeds = 2\nrestarts = 2", "another name of restarts", id="both-names"),
         pytest.param("seed = 2", "no such field: seed; did you mean seeds?", id="one-seed"),
         pytest.param("learning_rates = [1e-4]", "did you mean learning_rate", id="a-misspelling"),
-        pytest.param("seed = 1", "it is one of learning_rate, train_batch_size", id="no-field"),
+        pytest.param("dropout = 1", "it is one of learning_rate, train_batch_size", id="no-field"),
         pytest.param("learning_rate = [", "is not TOML", id="broken"),
     ],
 )

@@ -16,6 +16,7 @@ from official_bert.graph_text import tokenizer as in_graph
 from official_bert.graph_text.character_classes import character_tables
 from official_bert.graph_text.tokenizer import TextTokenizer, readable
 from official_bert.io.errors import InputError
+from official_bert.tasks.tagging.task import split_words
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.shared import GOLDEN, in_test_long, shared
@@ -318,6 +319,23 @@ def test_every_text_keeps_its_words_and_offsets(pair):
     for text, *row in zip(strings, *outputs, strict=True):
         num_exact += check_pieces(pair, text, *row)
     assert num_exact > 500
+
+
+def test_tokens_as_words_are_those_of_running_text(pair):
+    """Any text gives the words of Predictor.tag, with the WordPieces of each."""
+    strings = ["The cat, (sat) in 北京.", "", " \t", "a\u0301b\u200b c", "...", "北 京"]
+    for text in random_texts(200, seed=5):
+        strings.append(text.encode("utf-8", "ignore").decode())
+    outputs = pair.graph.pieces(strings, unknown_words=True, splits_tokens=True)
+    rows = [values.to_list() for values in outputs]
+    for text, ids, _, _, words, starts, ends in zip(strings, *rows, strict=True):
+        expected = split_words(text, pair.full.basic_tokenizer)
+        assert list(zip(starts, ends, strict=True)) == [(start, end) for _, start, end in expected]
+        expected_pieces = []
+        for number, (word, _, _) in enumerate(expected):
+            word_ids = pair.full.encode(word) or [pair.full.vocab["[UNK]"]]
+            expected_pieces += [(piece, number) for piece in word_ids]
+        assert list(zip(ids, words, strict=True)) == expected_pieces
 
 
 def check_pieces(pair, text, ids, starts, ends, words, word_starts, word_ends) -> int:

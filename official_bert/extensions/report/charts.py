@@ -32,7 +32,8 @@ _RIGHT = 16.0
 _TOP = 16.0
 _BOTTOM = 48.0
 _LEGEND_HEIGHT = 20.0
-_LEGEND_COLUMNS = 3
+_LEGEND_COLUMNS = 2
+_LONGEST_NAME = 32  # in a legend
 _MARGIN = 0.08  # of the range of the values
 _NUM_TICKS = 5
 _FAINT = "#a9c9e2"
@@ -181,7 +182,7 @@ class _Axes:
                 Text(
                     x + 24,
                     y,
-                    shorten(name, _LONGEST_LABEL),
+                    shorten(name, _LONGEST_NAME),
                     size=_SMALL,
                 ),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -46,19 +47,18 @@ def make_comparison(runs: Sequence[RunRecord]) -> Page:
     names = _name_runs(runs)
     differing = _find_differing(runs)
     metrics = _list_metrics(runs)
-    groups = _group_runs(runs, differing)
     sections = [
-        _tabulate_groups(groups, metrics),
+        _tabulate_groups(_group_runs(runs, differing), metrics),
         _tabulate_runs(
             runs,
             names,
             differing,
             metrics,
         ),
-        *_draw_all(runs, names),
+        *_draw_all(runs, _shorten_names(names)),
     ]
-    title = f"Comparison of {len(runs)} runs"
-    return Page(title, ", ".join(run.folder for run in runs), sections)
+    subtitle = ", ".join(run.folder for run in runs)
+    return Page(f"Comparison of {len(runs)} runs", subtitle, sections)
 
 
 def _name_runs(runs: Sequence[RunRecord]) -> list[str]:
@@ -66,6 +66,13 @@ def _name_runs(runs: Sequence[RunRecord]) -> list[str]:
     names = [run.name for run in runs]
     has_equal_names = len(set(names)) < len(names)
     return [run.folder for run in runs] if has_equal_names else names
+
+
+def _shorten_names(names: Sequence[str]) -> list[str]:
+    """Returns names without the words that all of them begin with, for legends."""
+    common = os.path.commonprefix(names)  # noqa: RUF071 - names are compared by letters
+    length = max(common.rfind("_"), common.rfind("/")) + 1
+    return [name[length:] or name for name in names]
 
 
 def _find_differing(runs: Sequence[RunRecord]) -> list[str]:
@@ -123,10 +130,7 @@ def _tabulate_groups(groups: Sequence[_Group], metrics: Sequence[str]) -> Sectio
                 text += f" ± {format_metric(metric, float(np.std(values, ddof=1)))}"
             cells.append(Cell(text, mean))
         rows.append(cells)
-    note = (
-        "Runs that differ only in the seed are one row: the mean, and ± the standard deviation of "
-        "one run."
-    )
+    note = "Runs that differ only in the seed are one row: their mean ± the deviation of one run."
     return Section("Means over seeds", [note, make_table(("flags", "runs", *metrics), rows)])
 
 

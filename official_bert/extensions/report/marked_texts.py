@@ -58,7 +58,7 @@ def list_entity_sections(set_name: str, records: Sequence[Record]) -> list[Secti
     """
     wrong, right = [], []
     counts: dict[str, list[int]] = {}
-    has_lines = any(record.get("line") for record in records)
+    place_head = "line" if any(record.get("line") for record in records) else "sentence"
     for record in records:
         true_entities = set(find_entities(record["label"]))
         predicted = set(find_entities(record["prediction"]))
@@ -68,7 +68,7 @@ def list_entity_sections(set_name: str, records: Sequence[Record]) -> list[Secti
         rows = wrong if true_entities != predicted else right
         marked_true = _mark_words(record["words"], true_entities, predicted)
         marked_prediction = _mark_words(record["words"], predicted, true_entities)
-        place = record.get("line") if has_lines else record["id"]
+        place = record.get("line") if place_head == "line" else record["id"]
         rows.append((place, marked_true, marked_prediction))
     table = tabulate_scores(("type", "entities"), sorted(counts.items()))
     note = (
@@ -76,10 +76,12 @@ def list_entity_sections(set_name: str, records: Sequence[Record]) -> list[Secti
         "orange ones are missing on the other side."
     )
     examples = [*wrong[:_MOST_EXAMPLES], *right[:_FEW_RIGHT]]
-    columns = ("line" if has_lines else "sentence", "true entities", "predicted entities")
     sections = [
         Section("Results of each type", [table]),
-        Section("Marked sentences", [note, make_table(columns, examples)]),
+        Section(
+            "Marked sentences",
+            [note, make_table((place_head, "true entities", "predicted entities"), examples)],
+        ),
     ]
     if all("probability" in record for record in records):
         sections.append(_make_tag_reliability(set_name, records))

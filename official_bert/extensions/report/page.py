@@ -16,43 +16,57 @@ from official_bert.io.markup import Markup, element, join
 PAGE_FILE = "report.html"
 PICTURES_FOLDER = "report_pictures"
 _STYLE = """
-:root { color-scheme: light; }
-body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; background: #f5f7fa; margin: 0; }
-main { max-width: 1180px; margin: 0 auto; padding: 16px 24px 64px; }
-h1 { margin: 16px 0 4px; font-size: 28px; }
+:root { color-scheme: light dark; --text: #1f2933; --quiet: #52606d; --page: #f5f7fa;
+  --panel: #fff; --line: #e4e7eb; --soft: #f0f4f8; --link: #0b5cad; --mark: #cfe8fc;
+  --missed: #fde3cf; --right: #d3f2e3; --warning: #fff3d6; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e4e7eb; --quiet: #a9b4c0; --page: #12171d; --panel: #1b222b; --line: #323f4b;
+    --soft: #26303b; --link: #7cb8f5; --mark: #1f4e79; --missed: #7a4217; --right: #1d5c3f;
+    --warning: #574313; }
+}
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page);
+  margin: 0; }
+main { max-width: 1260px; margin: 0 auto; padding: 16px 24px 64px; }
+h1 { margin: 16px 0 4px; font-size: 28px; overflow-wrap: anywhere; }
 h2 { margin: 0 0 8px; font-size: 19px; }
 h3 { margin: 16px 0 4px; font-size: 15px; }
-p { margin: 4px 0 12px; max-width: 75ch; }
+p { margin: 4px 0 12px; max-width: 75ch; overflow-wrap: anywhere; }
 nav { display: flex; flex-wrap: wrap; gap: 4px 16px; margin: 12px 0 20px; }
-a { color: #0b5cad; }
-section { background: #fff; border: 1px solid #e4e7eb; border-radius: 8px; padding: 16px 20px;
-  margin: 0 0 16px; }
-.row { display: flex; flex-wrap: wrap; gap: 16px 24px; align-items: flex-start; }
-.tile { background: #f0f4f8; border-radius: 8px; padding: 8px 16px; min-width: 104px; }
+a { color: var(--link); }
+section { background: var(--panel); border: 1px solid var(--line); border-radius: 8px;
+  padding: 16px 20px; margin: 0 0 16px; }
+.row { display: flex; flex-wrap: wrap; gap: 16px 24px; align-items: flex-start;
+  margin: 0 0 12px; }
+.tile { background: var(--soft); border-radius: 8px; padding: 8px 16px; min-width: 104px; }
 .tile b { display: block; font-size: 22px; overflow-wrap: anywhere; }
-.tile span { color: #52606d; }
+.tile span { color: var(--quiet); }
 figure { margin: 0; max-width: 100%; overflow-x: auto; }
-figure svg { max-width: 100%; height: auto; }
+figure svg { display: block; max-width: 100%; height: auto; background: #fff;
+  border-radius: 6px; margin: 0 0 4px; }
 .scroll { overflow: auto; max-height: 480px; margin: 4px 0 12px; }
 table { border-collapse: collapse; font-size: 14px; }
-th { position: sticky; top: 0; background: #f0f4f8; text-align: left; cursor: pointer;
+th { position: sticky; top: 0; background: var(--soft); text-align: left; cursor: pointer;
   white-space: nowrap; }
-th::after { content: " \\2195"; color: #9aa5b1; }
-th[aria-sort=ascending]::after { content: " \\2191"; color: #1f2933; }
-th[aria-sort=descending]::after { content: " \\2193"; color: #1f2933; }
-th, td { padding: 4px 10px; border-bottom: 1px solid #e4e7eb; vertical-align: top; }
+th::after { content: " \\2195"; color: var(--quiet); }
+th[aria-sort=ascending]::after { content: " \\2191"; color: var(--text); }
+th[aria-sort=descending]::after { content: " \\2193"; color: var(--text); }
+th, td { padding: 4px 10px; border-bottom: 1px solid var(--line); vertical-align: top; }
 td { unicode-bidi: plaintext; overflow-wrap: anywhere; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-pre { background: #f0f4f8; padding: 12px; border-radius: 8px; overflow-x: auto; }
+pre { background: var(--soft); padding: 12px; border-radius: 8px; overflow-x: auto; }
 .marked { line-height: 2.3; }
-mark { padding: 3px 5px; border-radius: 5px; background: #cfe8fc; }
-mark.missed { background: #fde3cf; }
-mark.right { background: #d3f2e3; }
+mark { padding: 3px 5px; border-radius: 5px; background: var(--mark); color: inherit; }
+mark.missed { background: var(--missed); }
+mark.right { background: var(--right); }
 mark b { font-size: 10px; margin-left: 5px; letter-spacing: 0.03em; }
-.note { color: #52606d; }
-.warning { background: #fff3d6; border-radius: 8px; padding: 8px 12px; }
-button { font: inherit; font-size: 12px; border: 1px solid #cbd2d9; background: #fff;
-  border-radius: 5px; cursor: pointer; color: #52606d; }
+.note { color: var(--quiet); }
+.warning { background: var(--warning); border-radius: 8px; padding: 8px 12px; }
+button { font: inherit; font-size: 12px; border: 1px solid var(--line); border-radius: 5px;
+  background: var(--panel); cursor: pointer; color: var(--quiet); }
+@media (max-width: 600px) {
+  main { padding: 8px 10px 32px; }
+  section { padding: 12px; }
+}
 """
 # A click on a head sorts its table; a second click reverses the order. Each picture can be saved.
 _SCRIPT = """

@@ -78,12 +78,19 @@ class _DelimitedWriter(TableWriter):
                     "lack; write a file .jsonl"
                 )
             rows.append([format_cell(record.get(name)) for name in self._names])
-        text = io.StringIO()
+        lines: list[str] = []
         if self._is_quoted:
-            csv.writer(text, delimiter=self._delimiter, lineterminator="\n").writerows(rows)
+            # With this line end, fields that have one of its characters are quoted.
+            text = io.StringIO(newline="")
+            writer = csv.writer(text, delimiter=self._delimiter, lineterminator="\r\n")
+            for row in rows:
+                writer.writerow(row)
+                lines.append(text.getvalue().removesuffix("\r\n") + "\n")
+                text.seek(0)
+                text.truncate()
         else:
-            text.writelines(self._join(row) for row in rows)
-        self._file.write(text.getvalue().encode())
+            lines = [self._join(row) for row in rows]
+        self._file.write("".join(lines).encode())
 
     def _join(self, cells: Sequence[str]) -> str:
         for name, cell in zip(self._names, cells, strict=True):

@@ -75,19 +75,24 @@ def decide_text_columns(
         )
         for number, column in enumerate(predictor.columns)
     ]
+    training_columns = _read_training_columns(predictor)
+    folded_names = {fold_name(name) for name in names}
     assigned = {
         role: column
-        for role, column in _read_training_columns(predictor).items()
-        if role in predictor.columns and (column in names or not column)
+        for role, column in training_columns.items()
+        if role in predictor.columns and (fold_name(column) in folded_names or not column)
     }
     assigned |= dict(zip(predictor.columns, text_columns, strict=False))
-    return decide_columns(
+    columns = decide_columns(
         path=path,
         names=names if has_names else [],
         roles=roles,
         assigned=assigned,
         width=len(names),
     )
+    remedy = f"name that of the text, --{flag}=..." if flag else "rename that of the text"
+    columns.refuse_guesses(training_columns, remedy)
+    return columns
 
 
 def read_texts(

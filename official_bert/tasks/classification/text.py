@@ -246,6 +246,9 @@ class TextProcessor(DataProcessor):
             assigned=assigned,
             width=len(rows[0].fields),
         )
+        if "text_a" not in assigned:
+            texts = {role: name for role, name in self._training_columns.items() if role != "label"}
+            columns.refuse_guesses(texts, f"name it, {_TEXT_A.format_flag()}")
         if "text_a" not in assigned and not self.needs_pairs:
             self._refuse_second_text(columns)
         return _Table(rows, columns)

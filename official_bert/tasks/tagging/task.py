@@ -56,7 +56,11 @@ if TYPE_CHECKING:
 
 
 def tag_words(
-    model: Callable[[dict], tf.Tensor], texts: tf.Tensor, reader: TextReader, labels: Sequence[str]
+    model: Callable[[dict], tf.Tensor],
+    texts: tf.Tensor,
+    reader: TextReader,
+    labels: Sequence[str],
+    pre_tokenized: bool,
 ) -> dict[str, tf.Tensor]:
     """Tags the words of texts with a model.
 
@@ -65,6 +69,8 @@ def tag_words(
         texts: string[B].
         reader: makes windows of the texts.
         labels: the tags in the order of the logits.
+        pre_tokenized: whether only white space separates words. Otherwise, punctuation and
+            ideographs are words of their own.
 
     Returns:
         `num_words`, int32[B]; `words` and `tags`, string[B, words], "" after the last word;
@@ -75,7 +81,7 @@ def tag_words(
     def best(features: dict):
         return tf.argmax(model(features), axis=-1, output_type=tf.int32)
 
-    pieces = reader.tokenizer.pieces(texts, unknown_words=True)
+    pieces = reader.tokenizer.pieces(texts, unknown_words=True, splits_tokens=not pre_tokenized)
     windows = reader.word_windows(pieces.ids, pieces.words)
     # Each first piece of a word belongs to exactly one window; windows and words are in the order
     # of the texts.
@@ -106,11 +112,12 @@ class TaggingSettings(TaskSettings):
 
     Attributes:
         checkpoint_labels: the tags of the checkpoint that the run starts from; None if unknown.
-        pre_tokenized: whether only blanks separate the words of a text that is tagged.
+        pre_tokenized: whether only blanks separate the words of a text that is tagged; None in the
+            record of an earlier version, whose exports of text separate words at blanks.
         temperature: what logits are divided by for probabilities; None for 1.
     """
 
-    pre_tokenized: bool | None = None
+    pre_tokenized: bool | None = recorded()
     temperature: float | None = recorded()
     labels: Sequence[str] | None = None
     checkpoint_labels: Sequence[str] | None = None
@@ -124,6 +131,7 @@ class TaggingTask(Task):
     text_inputs: ClassVar = {"text": [None]}
     temperature: float | None = None  # by which logits are divided for probabilities; None for 1
     keeps_logits = False  # for an evaluation of the probabilities
+    pre_tokenized = False  # whether only blanks separate the words of a text in a prediction
 
     def __init__(self, labels: Sequence[str] | None = None, document_context: bool = False):
         """Sets the tags in the order of the outputs, None for those of the training file, and
@@ -145,6 +153,7 @@ class TaggingTask(Task):
                 f"--labels={','.join(labels)}: names a tag twice; name each output once"
             )
         task = cls(labels, settings.document_context)
+        task.pre_tokenized = bool(settings.pre_tokenized)
         if not settings.do_train:
             task.temperature = temperature.check_temperature(settings.temperature)
         task.keeps_logits = bool(settings.calibrate or task.temperature)
@@ -349,21 +358,24 @@ class TaggingTask(Task):
         }
 
     def serving_text(self, model: keras.Model, texts: dict, reader: TextReader) -> dict:
-        errors.warn(
-            "The export of text splits at blanks only, so that punctuation stays at its word: an "
-            "export of tensors gives the entities that the folder of the model gives"
+        return tag_words(
+            model,
+            texts["text"],
+            reader,
+            self._known_labels(),
+            pre_tokenized=self.pre_tokenized,
         )
-        return tag_words(model, texts["text"], reader, self._known_labels())
 
     def settings(self) -> dict[str, Any]:
         settings = TaggingSettings(
+            pre_tokenized=self.pre_tokenized,
             temperature=self.temperature or None,
         )
         return settings.to_record()
 
     @classmethod
     def client(cls, model: ServedModel, settings: TaggingSettings) -> TaggingClient:
-        return TaggingClient(model, bool(settings.pre_tokenized))
+        return TaggingClient(model, settings.pre_tokenized)
 
 
 class TaggingClient(TextClient):
@@ -373,30 +385,32 @@ class TaggingClient(TextClient):
 
     method = "tag"
 
-    def __init__(self, model: ServedModel, pre_tokenized: bool = False):
+    def __init__(self, model: ServedModel, pre_tokenized: bool | None = None):
         """Connects the client.
 
         Args:
             model: the export.
             pre_tokenized: whether only blanks separate words. Otherwise punctuation and ideographs
-                are words of their own, except in an export of text.
+                are words of their own. None for a model whose record does not say it: then only
+                blanks separate words in an export of text.
         """
         super().__init__(model, ("text",))
-        self._pre_tokenized = pre_tokenized or model.reads_text
-        self._has_warned = pre_tokenized
+        is_unknown = pre_tokenized is None
+        self._pre_tokenized = model.reads_text if is_unknown else pre_tokenized
+        self._has_warned = not (is_unknown and model.reads_text)
 
     def _warn_of_running_text(self, requests: Sequence[Texts]):
         """Warns once of a text whose punctuation or whose ideographs should be words of their
         own.
         """
-        if not self._pre_tokenized or self._has_warned:
+        if self._has_warned:
             return
         text = next((text for (text,) in requests if _is_running_text(text)), None)
         if text is not None:
             self._has_warned = True
             errors.warn(
-                "%.60r: blanks separate words in an export of text, so that punctuation is a part "
-                "of its word; separate them, or open the folder of the model",
+                "%.60r: blanks separate words in this export of text, so that punctuation is a "
+                "part of its word; separate them, or export the model again",
                 text,
             )
 

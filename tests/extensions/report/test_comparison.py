@@ -80,3 +80,17 @@ def test_equal_names_get_their_folders(tmp_path, monkeypatch):
     page = read_page(tmp_path / "report.html")
     assert [row[0] for row in page.find_table("run")] == ["a/out", "b/out"]
     assert page.find_table("flags")[0][:2] == ["the same flags", "2"]
+
+
+def test_legends_leave_out_what_all_names_begin_with(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [
+        f"batch16_lr{rate}_epochs3_seed{seed}" for rate in ("1e-05", "0.0001") for seed in "12"
+    ]
+    for name in names:
+        folders.write_run(tmp_path / name)
+    run(ReportOptions(folders=tuple(names)))
+    page = read_page(tmp_path / "report.html")
+    assert [row[0] for row in page.find_table("run")] == names
+    svg = (tmp_path / "report_pictures" / "compare_loss.svg").read_text()
+    assert all(f">{name.removeprefix('batch16_')}</text>" in svg for name in names)

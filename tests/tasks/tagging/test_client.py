@@ -19,14 +19,17 @@ TEXT = "The cat sat, (the 'dog') in the\u00a0north-east caf\u0065\u0301\u200b."
 
 
 def client_of(
-    tokenizer, splits: bool, tag: bytes = b"B-LOC", reads_text: bool = False
+    tokenizer, splits: bool | None, tag: bytes = b"B-LOC", reads_text: bool = False
 ) -> TaggingClient:
-    """A client of a model that gives each piece the same tag; one that reads text has no words."""
+    """A client of a model that gives each piece the same tag; one that reads text has no words.
+
+    Without `splits`, its record does not say how it separates words.
+    """
     model = types.SimpleNamespace(tokenizer=tokenizer, reads_text=reads_text, max_seq_length=32)
     model.run = lambda encoded: {"tags": np.full((len(encoded), 32), tag, object)}
     row = {"num_words": 0, "words": [], "starts": [], "ends": [], "tags": []}
     model.run_texts = lambda texts: [row for _ in texts["text"]]
-    return TaggingClient(model, pre_tokenized=not splits)
+    return TaggingClient(model, pre_tokenized=None if splits is None else not splits)
 
 
 def tagged_words(client: TaggingClient, text: str) -> list[str]:
@@ -77,15 +80,18 @@ def test_words_of_running_text_and_of_a_file(tokenizer):
         ("", False),
     ],
 )
-def test_running_text_for_an_export_of_text_is_warned_of_once(tokenizer, caplog, text, is_warned):
+def test_running_text_for_an_export_of_an_earlier_version_is_warned_of_once(
+    tokenizer, caplog, text, is_warned
+):
     for client in (
+        client_of(tokenizer, splits=None, reads_text=True),
         client_of(tokenizer, splits=True, reads_text=True),
         client_of(tokenizer, splits=False, reads_text=True),
         client_of(tokenizer, splits=True),
     ):
         client.answers([(text,)])
         client.answers([(text,)])
-    warnings = [text for text in caplog.messages if "blanks separate words in an export" in text]
+    warnings = [text for text in caplog.messages if "blanks separate words in this export" in text]
     assert len(warnings) == is_warned
 
 
@@ -100,4 +106,4 @@ def test_entities_are_groups_of_words(tokenizer):
 def test_a_record_of_an_earlier_version_separates_no_words():
     values = {"labels": ["O"], "split_punctuation": False}
     task = TaggingTask.from_settings(None, TaggingSettings.from_values(values))
-    assert task.settings() == {}
+    assert task.settings() == {"pre_tokenized": False}
