@@ -83,11 +83,16 @@ def convert_chunks(tags: Sequence[str], scheme: str) -> list[str]:
         tags: the tags of a sentence.
         scheme: the scheme of the result, IOB1 or IOB2.
     """
-    old_mark, new_mark = ("B", "I") if scheme == IOB1 else ("I", "B")
+    old_mark = "I"
+    new_mark = "B"
+    if scheme == IOB1:
+        old_mark = "B"
+        new_mark = "I"
     converted = []
     for before, tag in _pair_with_previous(tags):
+        ending = tag[1:]
         if tag[0] == old_mark and _begins_chunk(before, tag):
-            tag = f"{new_mark}{tag[1:]}"
+            tag = f"{new_mark}{ending}"
         converted.append(tag)
     return converted
 

@@ -251,7 +251,7 @@ class TextTokenizer(tf.Module):
         """
         characters = self._characters(texts)
         tokens = self._basic_tokens(characters)
-        words = _find_tokens(characters) if splits_tokens else _find_words(characters)
+        words = _list_tokens(characters, tokens) if splits_tokens else _find_words(characters)
         pieces = self._place_pieces(tokens, words)
         if unknown_words:
             pieces = self._add_unknown_words(pieces, words)
@@ -542,16 +542,17 @@ def _find_words(characters: _Characters) -> _Words:
     )
 
 
-def _find_tokens(characters: _Characters) -> _Words:
-    """Finds the parts of the texts that are not blank: lone characters, and those between them."""
-    firsts = _true_indices(characters.part_starts)
-    lengths = _next(firsts, last=tf.size(characters.classes)) - firsts
-    is_blank = _has(characters.classes, BLANK)
-    is_word = ~tf.gather(is_blank, firsts)
+def _list_tokens(characters: _Characters, tokens: _Tokens) -> _Words:
+    """Returns the basic tokens as words."""
+    num_firsts = tf.math.unsorted_segment_sum(
+        data=tf.ones_like(tokens.firsts),
+        segment_ids=tokens.firsts,
+        num_segments=tf.size(characters.offsets),
+    )
     return _Words(
-        firsts=tf.boolean_mask(firsts, is_word),
-        lengths=tf.boolean_mask(lengths, is_word),
-        numbers=_count_up_to_each(characters.part_starts & ~is_blank) - 1,
+        firsts=tokens.firsts,
+        lengths=tokens.spans,
+        numbers=tf.cumsum(num_firsts) - 1,
     )
 
 

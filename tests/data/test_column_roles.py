@@ -201,8 +201,8 @@ ROW_TEXT = Role("text_a", ("text",), is_required=True, position=0, can_be_guesse
     ("names", "is_refused"),
     [
         ("when,what", True),
-        ("id,when,what", True),
-        ("ticket id,what", False),  # the only column that is left
+        ("ticket id,what", True),  # of which the first would be the text
+        ("id,what", False),  # the only column that is left
         ("what", False),
         ("when,text", False),  # a usual name
     ],

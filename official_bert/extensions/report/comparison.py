@@ -161,15 +161,30 @@ def _draw_all(runs: Sequence[RunRecord], names: Sequence[str]) -> list[Section]:
     evaluations = {name: run.evaluations for name, run in shown}
     metrics = dict.fromkeys(run.main_metric for _, run in shown if run.best_evaluation)
     training = [
-        _draw_field(field, train_lines, is_smoothed=field != "learning_rate") for field in _CURVES
+        _draw_field(
+            field,
+            train_lines,
+            is_smoothed=field != "learning_rate",
+        )
+        for field in _CURVES
     ]
-    evaluated = [_draw_field(metric, evaluations, is_smoothed=False) for metric in metrics]
+    evaluated = [
+        _draw_field(
+            metric,
+            evaluations,
+            is_smoothed=False,
+        )
+        for metric in metrics
+    ]
     sections = {
         "Training": (f"Running means of the first {len(shown)} runs.", training),
         "Evaluations during training": ("", evaluated),
     }
     return [
-        Section(title, [note, *filter(None, pictures)])
+        Section(
+            title,
+            [note, *filter(None, pictures)],
+        )
         for title, (note, pictures) in sections.items()
         if any(pictures)
     ]
@@ -196,5 +211,10 @@ def _draw_field(
     if not any(len(curve.xs) > 1 for curve in curves):
         return None
     label = field if field.startswith("eval_") else field.replace("_", " ")
-    chart = Chart(f"compare_{field}", f"{label} of all runs", "step", label)
+    chart = Chart(
+        f"compare_{field}",
+        f"{label} of all runs",
+        "step",
+        label,
+    )
     return draw_curves(chart, curves)
