@@ -16,7 +16,7 @@ TF220_TESTS := tests/modeling tests/optimization tests/training tests/checkpoint
     tests/commands/test_run_classifier.py
 
 .PHONY: help quickstart test test-core test-extensions test-durations test-long test-tf220 lint dist docs \
-    report-experiments install install-dev install-extras install-tpu-compile clean
+    report-experiments install install-dev install-extras install-tpu-compile install-beam clean
 .DELETE_ON_ERROR:
 
 help:  ## prints this list
@@ -81,6 +81,8 @@ install-extras: .venv/installed-extras  ## adds the optional packages, but for t
 
 install-tpu-compile: .venv-tpu-compile/installed  ## makes .venv-tpu-compile, the TPU compiler that tests and benchmarks use
 
+install-beam: .venv-beam/installed  ## makes .venv-beam, in which Apache Beam makes records
+
 # The stamps: an installation is repeated when a list of packages is newer. requirements.txt has those that every
 # command needs; pyproject.toml has the extras of users and the groups of developers.
 # With one --quiet, pip prints a warning for each editable installation. With two, it prints only errors.
@@ -96,7 +98,7 @@ PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
 	@touch $@
 
 .venv/installed-extras: .venv/installed-dev
-	$(IN_VENV) $(PIP_INSTALL) 'official-bert[data,evaluation,hub,notebook,plots,runtimes,serving]' --group clusters
+	$(IN_VENV) $(PIP_INSTALL) 'official-bert[data,evaluation,hub,notebook,plots,ray,runtimes,serving]' --group clusters
 	@touch $@
 
 .venv/installed-plots: .venv/installed
@@ -107,12 +109,12 @@ PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
 	$(@D)/bin/python $(PIP_INSTALL) -r requirements.txt --group tf220 --group dev
 	@touch $@
 
-.venv-tpu-compile/installed .venv-docs/installed .venv-lint/installed: .venv-%/installed: pyproject.toml | .venv-%/ready
+.venv-tpu-compile/installed .venv-beam/installed .venv-docs/installed .venv-lint/installed: .venv-%/installed: pyproject.toml | .venv-%/ready
 	$(@D)/bin/python $(PIP_INSTALL) --group $*
 	@touch $@
 
 # Both questions are in the Python that every version since 2.6 understands.
-.venv/ready .venv-tf220/ready .venv-tpu-compile/ready .venv-docs/ready .venv-lint/ready:
+.venv/ready .venv-tf220/ready .venv-tpu-compile/ready .venv-beam/ready .venv-docs/ready .venv-lint/ready:
 	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))" 2>/dev/null || { \
 	    echo "official_bert needs Python 3.11, 3.12 or 3.13, which '$(PYTHON)' is not:" \
 	        "install python3.12 (or name one that is there: make PYTHON=/path/to/python3.12)." >&2; exit 1; }
@@ -125,4 +127,4 @@ PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
 	@touch $@
 
 clean:  ## deletes the virtual environments and what builds leave; trained models stay
-	rm -rf .venv .venv-tf220 .venv-tpu-compile .venv-docs .venv-lint .cache site build dist *.egg-info
+	rm -rf .venv .venv-tf220 .venv-tpu-compile .venv-beam .venv-docs .venv-lint .cache site build dist *.egg-info

@@ -151,7 +151,7 @@ data/pretraining/masks.py: data/pretraining/test_masks.py
     candidates &= ids != special -> pass
     stream(self._seed, passes, records) -> stream(self._seed, records)
 data/pretraining/documents.py: data/pretraining/test_documents.py
-    paths[num_documents % len(paths)] -> paths[(num_documents + 1) % len(paths)]
+    held[num_documents % num_shards] -> held[(num_documents + 1) % num_shards]
 data/pretraining/vocabulary.py: data/pretraining/test_vocabulary.py
     longer[:num_free] -> longer[: num_free - 1]
 data/pretraining/shards.py: data/pretraining/test_shards.py

@@ -50,6 +50,8 @@ WORDS, PASSES, WORD_BYTES, RECORDS_PER_MILLION_WORDS = 3.3e9, 10, 6.16, 16_040
 RECORD_BYTES, COMPRESSED_BYTES, SHARD_BYTES = 818, 243, 32 * 2**20
 # Of a processor: one process hands the documents of 101 MB to the shards.
 SPLIT_SECS_PER_BYTE = 0.8 / 101e6
+# A large corpus in parts of --part, each with 16 processes.
+TERABYTE, PARTS, PART_WORKERS = 1e12, 256, 16
 
 
 class Machine(NamedTuple):
@@ -177,7 +179,7 @@ def print_corpus(flags):
     text, records = WORDS * WORD_BYTES, WORDS / 1e6 * RECORDS_PER_MILLION_WORDS * PASSES
     shards = math.ceil(text / SHARD_BYTES)
     secs, split_secs = records / flags.made_per_sec, text * SPLIT_SECS_PER_BYTE
-    one_machine = secs / 16
+    one_machine, one_split = secs / 16, split_secs / 16
     print("\n| | |\n|---|---|")
     print(
         f"| text | 3.3 billion words x {WORD_BYTES} bytes = {text / 1e9:.0f} GB, {shards} shards "
@@ -197,14 +199,51 @@ def print_corpus(flags):
         f"{secs:,.0f} s = {secs / 3600:.1f} hours of one processor |"
     )
     print(
-        f"| distributing the text to the shards, one process | {split_secs:.0f} s; "
+        f"| processor time to distribute the text over the shards | {split_secs:.0f} s; "
         f"{text / 1e9:.0f} GB are written and read once more |"
     )
     print(
-        f"| on one machine with 16 processors | {one_machine:.0f} + {split_secs:.0f} s (+"
-        f"{split_secs / one_machine:.0%}) = {(one_machine + split_secs) / 60:.0f} minutes, and the "
+        f"| on one machine with 16 processors | {one_machine:.0f} + {one_split:.0f} s (+"
+        f"{one_split / one_machine:.0%}) = {(one_machine + one_split) / 60:.0f} minutes, and the "
         "time to write the files |"
     )
+
+
+def print_terabyte():
+    """Prints what the records of a terabyte of text take in parts, from the terms of the largest
+    measured run.
+
+    Each part first starts and distributes its text, and then makes its shards, in rounds of as many
+    as it has processes. Parts run in rounds, too. The time to read and write files is not in it;
+    the last column is what a file system would have to read and write.
+    """
+    row = max(rows("records_parts"), key=lambda row: (row["parts"], row["at_a_time"]))
+    num_bytes = row["text_mb"] * 1e6
+    start_secs = row["start_secs"] / row["parts"]
+    distribute_secs_per_byte = row["distribute_secs"] / num_bytes
+    make_secs_per_byte = row["make_secs"] / num_bytes
+    records_per_byte = row["records"] / num_bytes
+    part_bytes = TERABYTE / PARTS
+    shard_rounds = math.ceil(math.ceil(part_bytes / SHARD_BYTES) / PART_WORKERS)
+    distribute_secs = part_bytes * distribute_secs_per_byte / PART_WORKERS
+    print(
+        "\n| processors | parts at a time | passes | a part: start, s | distributes, s | makes, s | "
+        "all parts, minutes | if one process distributed, minutes | records/s | GB/s |"
+    )
+    print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for passes in (1, 10):
+        make_secs = shard_rounds * SHARD_BYTES * make_secs_per_byte * passes
+        records = TERABYTE * records_per_byte * passes
+        for processors in (64, 256, 1024):
+            at_a_time = processors // PART_WORKERS
+            part_rounds = math.ceil(PARTS / at_a_time)
+            secs = part_rounds * (start_secs + distribute_secs + make_secs)
+            serial_secs = TERABYTE * distribute_secs_per_byte + part_rounds * make_secs
+            moved = 3 * TERABYTE + records * RECORD_BYTES
+            cells = [f"{start_secs:.1f}", f"{distribute_secs:.1f}", f"{make_secs:.0f}"]
+            cells += [f"{secs / 60:.1f}", f"{serial_secs / 60:.0f}"]
+            cells += [f"{records / secs:,.0f}", f"{moved / secs / 1e9:.1f}"]
+            print(f"| {processors} | {at_a_time} | {passes} | {' | '.join(cells)} |")
 
 
 def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
@@ -255,6 +294,7 @@ def main():
     flags = parse_arguments()
     print_updates(flags)
     print_corpus(flags)
+    print_terabyte()
 
     # The paper's own run: Base, a million updates of 256 sequences on 16 chips in four days, 45e12
     # FLOP/s each.

@@ -61,6 +61,9 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "serving/export.py, or None. Called before the model is built.",
         "export_runtimes": "No arguments -> an ExportRuntimes of "
         "serving/exported_model.py. Called when a model is opened.",
+        "data_engine": "The options of create_pretraining_data -> a function of the options that "
+        "makes the records on other machines, or None where no flag chooses one. Called before any "
+        "file is opened.",
         "read_tagged": "The path of a file of run_ner, and whether its tags are needed -> a "
         "ConllFile of data/tables.py, or None for a file that the core reads.",
         "predict_mode": "The options of official-bert predict -> a PredictMode of "

@@ -49,6 +49,7 @@ INSTALLED_BY = {
     "onnxruntime": _RUNTIMES,
     "pandas": _DATA,
     "pyarrow": _DATA,
+    "ray": "-e '.[ray]'",
     "sentence_transformers": _PEERS,
     "tensorflow_serving": _SERVING,
     "tf2onnx": _RUNTIMES,
@@ -57,7 +58,7 @@ INSTALLED_BY = {
     "transformers": _PEERS,
 }  # the optional packages that tests use, with what pip installs them by
 # Packages in .venv-NAME, which `make install-NAME` makes.
-HAVING_AN_ENVIRONMENT = {"libtpu": "tpu-compile"}
+HAVING_AN_ENVIRONMENT = {"apache_beam": "beam", "libtpu": "tpu-compile"}
 
 
 @functools.cache

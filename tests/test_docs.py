@@ -492,6 +492,23 @@ def test_the_table_of_the_report_on_scaling_is_what_its_model_prints(monkeypatch
     assert_report_has_tables("scaling", capsys.readouterr().out)
 
 
+def test_the_tables_of_the_parts_of_records(monkeypatch, capsys):
+    """The model by hand, for a pass on 64 processors: 64 rounds of 4 parts, each of a start, its
+    text for 16 processes, and 8 rounds of shards.
+    """
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    row = rows("records_parts")[-1]
+    assert (row["parts"], row["text_mb"]) == (4, 424.5)
+    importlib.import_module("records_parts").print_table(rows("records_parts"))
+    printed = capsys.readouterr().out.splitlines()
+    importlib.import_module("scaling_model").print_terabyte()
+    report = read(DOCS / "reports" / "scaling.md")
+    modelled = capsys.readouterr().out.strip().splitlines()
+    assert [line for line in [*printed, *modelled] if line not in report] == []
+    part_secs = 2.03 / 4 + 1e12 / 256 / 16 * 5.17 / 424.5e6 + 8 * 2**25 * 52.25 / 424.5e6
+    assert f"| 64 | 4 | 1 | 0.5 | 3.0 | 33 | {64 * part_secs / 60:.1f} |" in report
+
+
 def test_terms_of_the_model_of_many_replicas(monkeypatch):
     """By hand, for Large on 8 machines with 8 H100: 1.34 GB of gradients, and 64 examples a
     replica.

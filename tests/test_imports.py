@@ -50,6 +50,9 @@ SINGLE_IMPORTER = {
     "safetensors": "checkpoints.huggingface",
     "tensorflow_serving": "serving.signatures",
     "huggingface_hub": "model_hub",
+    "ray": "extensions.distributed_data.ray_engine",
+    "apache_beam": "extensions.distributed_data.beam_engine",
+    "fsspec": "io.fsspec_files",
 }
 _LIGHT_ROOMS = """
 catalog characters cli config core data extension features io metrics model_dir model_hub model_source options tasks
@@ -79,7 +82,7 @@ TENSORFLOW_MODULES = (
 )
 MAX_LINES = 500  # without docstrings, which no budget counts
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES = 292
+MAX_FILES = 297
 
 WITH_IMPORTER, LATE, NEVER = (
     "with its importer",

@@ -10,6 +10,7 @@ import random
 
 from absl import logging
 
+from official_bert import catalog
 from official_bert.data.model_inputs import FIRST_TEXTS, check_casing, check_unknown
 from official_bert.data.pretraining import corpus_checks, shards
 from official_bert.data.pretraining.documents import Documents, read_documents
@@ -31,11 +32,12 @@ from official_bert.tokenization import FullTokenizer
 _SHARDED_ONLY_FLAGS = (*SHARDED_ONLY_FLAGS, "num_shards", "part", "work_dir")
 
 
-def run(options: PretrainingDataOptions) -> random.Random | None:
+def run(options: PretrainingDataOptions, waits: bool = False) -> random.Random | None:
     """Writes the records.
 
     Args:
         options: the flags of create_pretraining_data.py.
+        waits: whether to wait while another process makes the same shards.
 
     Returns:
         The random generator behind the last record of --generator=exact; None for other generators.
@@ -43,6 +45,10 @@ def run(options: PretrainingDataOptions) -> random.Random | None:
     Raises:
         InputError: a file or a flag cannot be used.
     """
+    for choose_engine in catalog.hooks("data_engine"):
+        if engine := choose_engine(options):
+            engine(options)
+            return None
     source = resolve(options)
     options = source.options
     tokenizer = FullTokenizer(
@@ -51,7 +57,7 @@ def run(options: PretrainingDataOptions) -> random.Random | None:
     vocabulary = InstanceVocabulary.from_vocab(tokenizer.vocab)
     check_casing(tokenizer, source.vocab_file)
     if options.generator == SHARDED:
-        _run_sharded(options, tokenizer)
+        _run_sharded(options, tokenizer, waits)
         return None
     return _run_exact(options, tokenizer, vocabulary)
 
@@ -95,7 +101,7 @@ def _run_exact(
     return rng
 
 
-def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
+def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer, waits: bool):
     output_file = _check_output_file(options)
     input_files = files.expand(options.input_file, "input_file")
     read_lines = line_reader(options.input_format, options.split_sentences)
@@ -115,7 +121,7 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
     shards.check_no_others(job)
     log_files("Reading from input files", input_files)
     try:
-        with locked(job.work_folder):
+        with locked(job.work_folder, waits):
             if options.do_whole_word_mask:
                 first_ids = corpus_checks.first_ids(input_files, tokenizer, read_lines)
                 corpus_checks.check_whole_words(first_ids, tokenizer)

@@ -58,6 +58,7 @@ class VocabularyOptions(CorpusOptions):
 
 EXACT, SHARDED = "exact", "sharded"
 MAX_SHARDS = 99_999  # five digits in the names
+MAX_PARTS = 99_999  # the same
 PART = r"0*([1-9]\d{0,4})/0*([1-9]\d{0,4})"  # the number of a part and that of all parts
 MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
 

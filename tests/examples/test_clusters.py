@@ -2,6 +2,7 @@
 workers that train.
 """
 
+import dataclasses
 import importlib
 import os
 import pathlib
@@ -12,6 +13,7 @@ import sys
 
 import pytest
 
+from official_bert import catalog
 from official_bert.training import workers
 from tests.commands.pretraining_run import flags_of, make_base
 from tests.scripts import flag_list, run_here
@@ -143,6 +145,37 @@ def test_slurm_goes_on_later_or_gives_up(tmp_path, status, template_status, num_
     assert log_file.read_text() == log
 
 
+@pytest.mark.parametrize(
+    ("status", "template_status", "log"),
+    [
+        pytest.param(0, 0, "", id="made"),
+        pytest.param(143, 0, "requeue 7_3\n", id="preempted"),
+        pytest.param(1, 1, "", id="failed"),
+    ],
+)
+def test_slurm_makes_a_part_of_the_records(tmp_path, status, template_status, log):
+    log_file = tmp_path / "scontrol.log"
+    log_file.touch()
+    program(tmp_path / "scontrol", 'echo "$@" >> scontrol.log')
+    program(tmp_path / "srun", f'echo "$@"; exit {status}')
+    ran = run_template(
+        "records_slurm.sh",
+        tmp_path,
+        "--flagfile=records.flags",
+        PYTHON="python",
+        SLURM_ARRAY_JOB_ID="7",
+        SLURM_ARRAY_TASK_ID="3",
+        SLURM_CPUS_PER_TASK="16",
+    )
+    assert ran.returncode == template_status
+    assert ran.stdout == (
+        "python create_pretraining_data.py --flagfile=records.flags --generator=sharded "
+        "--part=3/256 --num_workers=16\n"
+    )
+    assert log_file.read_text() == log
+    assert "#SBATCH --array=1-256\n" in (TEMPLATES / "records_slurm.sh").read_text()
+
+
 # A program that sends SIGTERM to the template, and saves for a moment when that hands it on.
 # A signal just before a sleep does not end it, and its handler runs after it.
 SAVING_PROGRAM = """
@@ -248,6 +281,31 @@ def test_kubernetes_knows_the_indexed_job_which_names_the_workers(monkeypatch):
 
 
 @needs_schemas
+def test_kubernetes_knows_the_job_of_the_records_whose_pods_make_all_parts(tmp_path):
+    (job,) = read_documents("records_job.yaml")
+    validate(job)
+    spec = job["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    program(tmp_path / "python", 'echo "$@"')
+    parts = []
+    for index in (0, spec["completions"] - 1):
+        ran = subprocess.run(
+            [*container["command"], *container["args"]],
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "JOB_COMPLETION_INDEX": str(index)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        script, *flags = ran.stdout.split()
+        assert script == "create_pretraining_data.py"
+        options = catalog.options_class("create_pretraining_data")
+        names = {flag.removeprefix("--").partition("=")[0] for flag in flags}
+        assert names - {"flagfile"} <= {field.name for field in dataclasses.fields(options)}
+        parts.append(next(flag for flag in flags if flag.startswith("--part=")))
+    assert parts == ["--part=1/256", "--part=256/256"]
+
+
+@needs_schemas
 def test_kubernetes_knows_the_jobset_which_names_the_workers(monkeypatch):
     jobset = read_documents("jobset.yaml")[-1]
     module = importlib.import_module("kubeflow_trainer_api.models.jobset_v1alpha2_job_set")
@@ -285,9 +343,10 @@ def cut_to_written(parsed: dict, written: dict):
     return parsed
 
 
-def test_the_guide_names_every_template():
-    guide = (ROOT / "docs" / "scaling_out.md").read_text(encoding="utf-8")
-    names = set(re.findall(r"examples/clusters/([\w.]+)", guide))
+def test_the_guides_name_every_template():
+    guides = [ROOT / "docs" / f"{name}.md" for name in ("scaling_out", "records_many_machines")]
+    text = "".join(guide.read_text(encoding="utf-8") for guide in guides)
+    names = set(re.findall(r"examples/clusters/([\w.]+)", text))
     suffixes = (".sh", ".yaml", ".py")
     templates = [path for path in TEMPLATES.iterdir() if path.suffix in suffixes]
     assert names == {path.name for path in templates}

@@ -155,25 +155,31 @@ def check_complete(matches: Collection[str], records: Iterable[str], flag: str) 
     sets = collections.defaultdict(lambda: collections.defaultdict(dict))
     for path in records:
         match = _PART_SHARD.fullmatch(path)
-        if match and match["set"] in checked_sets:
-            key = match["set"], int(match["total"])
-            shards = sets[key][int(match["number"])]
-            shards.setdefault(int(match["num_shards"]), set()).add(int(match["shard"]))
+        if match is None or match["set"] not in checked_sets:
+            continue
+        number, total, shard, num_shards = map(int, match.groups()[1:5])
+        shards = sets[match["set"], total][number]
+        shards.setdefault(num_shards, set()).add(shard)
     for (set_name, total), shards_by_part in sets.items():
         _check_set(set_name, total, shards_by_part, flag)
 
 
 def _check_set(
-    set_name: str, total: int, shards_by_part: Mapping[int, Mapping[int, set[int]]], flag: str
+    set_name: str,
+    total: int,
+    shards_by_part: Mapping[int, Mapping[int, set[int]]],
+    flag: str,
 ):
-    manifests = {
-        number: _read_manifest(Part(number, total), set_name) for number in sorted(shards_by_part)
-    }
-    first = next((manifest for manifest in manifests.values() if manifest), {})
+    manifests = {}
+    for number in sorted(shards_by_part):
+        part = Part(number, total)
+        manifests[number] = _read_manifest(part, set_name)
+    first = next(filter(None, manifests.values()), {})
     for number in range(1, total + 1):
         part = Part(number, total)
+        output_file = part.output_file(set_name)
         if number not in shards_by_part:
-            if files.matching(f"{part.output_file(set_name)}-*"):
+            if files.matching(f"{output_file}-*"):
                 raise InputError(
                     f"--{flag}: the glob does not match part {number} of {total} of {set_name}; "
                     f"give '{set_name}-part-*', or list the files without a glob"
@@ -183,7 +189,7 @@ def _check_set(
             absent = sorted(set(range(num_shards)) - shards)
             if absent:
                 raise InputError(
-                    f"--{flag}: {part.output_file(set_name)}-{absent[0]:05}-of-{num_shards:05} is "
+                    f"--{flag}: {output_file}-{absent[0]:05}-of-{num_shards:05} is "
                     f"missing; copy it, or make the part: {_command(part, set_name, first)}"
                 )
         _check_alike(part, set_name, manifests[number], first)
@@ -198,7 +204,11 @@ def _missing_part(part: Part, set_name: str, manifest: dict, flag: str) -> Input
 
 def _command(part: Part, set_name: str, manifest: dict) -> str:
     """Returns the command that makes a part, with the flags of another one's manifest."""
-    flags = {"generator": SHARDED, "part": part, "output_file": set_name}
+    flags = {
+        "generator": SHARDED,
+        "part": part,
+        "output_file": set_name,
+    }
     recorded_flags = manifest.get("flags", {})
     if recorded_flags.get("compression") == "gzip":
         flags["output_file"] += ".gz"
@@ -215,32 +225,47 @@ def _command(part: Part, set_name: str, manifest: dict) -> str:
     )
 
 
+def _manifest_file(part: Part, set_name: str) -> str:
+    return f"{part.output_file(set_name)}.manifest.json"
+
+
 def _read_manifest(part: Part, set_name: str) -> dict:
-    path = f"{part.output_file(set_name)}.manifest.json"
+    path = _manifest_file(part, set_name)
     if not files.exists(path):
         return {}
     return reading.check_object(reading.read_json(path), path)
 
 
-def _check_alike(part: Part, set_name: str, manifest: dict, first: dict):
+def _check_alike(
+    part: Part,
+    set_name: str,
+    manifest: dict,
+    first: dict,
+):
     """Checks that a part was made like the first one."""
     if not manifest:
         return
-    flags, first_flags = manifest.get("flags", {}), first.get("flags", {})
+    path = _manifest_file(part, set_name)
+    flags = manifest.get("flags", {})
+    first_flags = first.get("flags", {})
     for name in sorted(flags.keys() | first_flags.keys()):
-        if name not in _FLAGS_BY_PART and flags.get(name) != first_flags.get(name):
+        value = flags.get(name)
+        first_value = first_flags.get(name)
+        if name not in _FLAGS_BY_PART and value != first_value:
             raise InputError(
-                f"{part.output_file(set_name)}.manifest.json: has --{name}={flags.get(name)}, and "
-                f"another part --{name}={first_flags.get(name)}; make all parts with the same flags"
+                f"{path}: has --{name}={value}, and another part --{name}={first_value}; make all "
+                "parts with the same flags"
             )
     for name in _COMMON:
         if manifest.get(name) != first.get(name):
             raise InputError(
-                f"{part.output_file(set_name)}.manifest.json: has another {name} than another "
-                "part; make all parts with the same vocabulary and version"
+                f"{path}: has another {name} than another part; make all parts with the same "
+                "vocabulary and version"
             )
-    if manifest.get("part", {}).get("names_sha256") != first.get("part", {}).get("names_sha256"):
+    names = manifest.get("part", {}).get("names_sha256")
+    first_names = first.get("part", {}).get("names_sha256")
+    if names != first_names:
         raise InputError(
-            f"{part.output_file(set_name)}.manifest.json: its run saw other names of input files "
-            "than that of another part; make all parts with the same --input_file"
+            f"{path}: its run saw other names of input files than that of another part; make all "
+            "parts with the same --input_file"
         )
