@@ -79,7 +79,7 @@ TENSORFLOW_MODULES = (
 )
 MAX_LINES = 500  # without docstrings, which no budget counts
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES = 292
+MAX_FILES = 306
 
 WITH_IMPORTER, LATE, NEVER = (
     "with its importer",
