@@ -169,7 +169,7 @@ def test_steps_run_at_the_same_time_and_one_failure_ends_no_other(layout, tmp_pa
     two = make_step("two", partner="one", fails=True)
     after_two = make_step("after_two", two)
     third = make_step("third", one)
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="absl"):
         failures = execution.execute([one, two, after_two, third], layout, num_parallel=2)
     log = f"{layout.folder(two)}/log.txt"
     end = "log of two true\nit went wrong"

@@ -28,7 +28,7 @@ def options(tmp_path):
 
 
 def test_each_example_gets_the_most_frequent_label(options, tmp_path, caplog):
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="absl"):
         fine_tune(options)
     results = np.loadtxt(tmp_path / "out" / "test_results.tsv")
     np.testing.assert_array_equal(results, [[1.0, 0.0]] * 3)
