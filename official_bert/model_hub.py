@@ -120,6 +120,11 @@ def _find_similar(name: str) -> str:
     return did_you_mean(name, [*_WITHOUT_OWNER, *owned_names, *_PATHS])
 
 
+def cache_dir() -> str:
+    """Returns the folder in which the package keeps what it can download or compute again."""
+    return os.path.expanduser(os.environ.get(CACHE) or _DEFAULTS[CACHE])
+
+
 def _fetch_archive(path: str) -> str:
     """Returns the folder of a released archive, release/name.
 
@@ -128,10 +133,9 @@ def _fetch_archive(path: str) -> str:
     # The imports are here, because most uses of a tokenizer need no log and no HTTP.
     from official_bert.io import download, folder_lock
 
-    cache = os.environ.get(CACHE) or _DEFAULTS[CACHE]
     base = os.environ.get(ARCHIVES) or _DEFAULTS[ARCHIVES]
     url = f"{base.rstrip('/')}/{path}.zip"
-    target = os.path.join(os.path.expanduser(cache), path)
+    target = os.path.join(cache_dir(), path)
     if files.exists(target):
         return target
     folder = os.path.dirname(target)

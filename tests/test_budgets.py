@@ -26,17 +26,17 @@ MAX_STATEMENTS = {
     "commands": 1154,
     "compat": 245,
     "data": 3226,
-    "fine_tuning": 1156,
+    "fine_tuning": 1163,
     "graph_text": 529,
-    "io": 1352,
+    "io": 1442,
     "metrics": 390,
     "modeling": 1115,
-    "modules": 1821,
+    "modules": 1822,
     "optimization": 360,
-    "options": 515,
+    "options": 516,
     "serving": 1057,
-    "tasks": 4047,
-    "training": 1874,
+    "tasks": 4049,
+    "training": 1895,
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200

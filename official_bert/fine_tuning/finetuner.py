@@ -206,7 +206,7 @@ class Finetuner:
         objective = self._plugin.wrap_objective(self.task.objective(trainer.model))
         buffer_size = options.shuffle_buffer_size
         batches = ExampleBatches(
-            self._plugin.wrap_training_set(encoded),
+            self._plugin.wrap_training_set(self._prepare(encoded)),
             self.strategy,
             options.train_batch_size,
             trainer.seed,
@@ -286,6 +286,11 @@ class Finetuner:
             finish_saving=self.trainer.finish_saving,
         )
 
+    def _prepare(self, encoded: EncodedSet) -> EncodedSet:
+        """Returns the set that batches are read from."""
+        with self.strategy.scope():
+            return self.task.prepare_set(self.trainer.model, encoded)
+
     def outputs(self, encoded: EncodedSet, batch_size: int) -> dict[str, np.ndarray]:
         """Computes the task's outputs of every example of a set.
 
@@ -302,7 +307,7 @@ class Finetuner:
         outputs = predict(
             self._compiled,
             self.strategy,
-            encoded,
+            self._prepare(encoded),
             batch_size,
             self.options.max_seq_length,
             self._pads_to_longest,

@@ -62,6 +62,7 @@ def pretrain(options: PretrainingOptions) -> None:
     if not (options.do_train or options.do_eval):
         raise InputError("nothing to do: give --do_train or --do_eval")
     starting_point.check_output_dir(source)
+    _check_stop(options)
     ramp = _ramp(options)
     strategy = distribution.make_strategy(options)
     _check_batch_sizes(options, strategy.num_replicas_in_sync)
@@ -139,6 +140,14 @@ def _evaluate_and_end(
         plugin.end(options.output_dir)
 
 
+def _check_stop(options: PretrainingOptions):
+    if options.stop_at_step is not None and options.stop_at_step > options.num_train_steps:
+        raise InputError(
+            f"--stop_at_step={options.stop_at_step}: the training ends earlier, after "
+            f"--num_train_steps={options.num_train_steps}; lower the first or raise the second"
+        )
+
+
 def _check_batch_sizes(options: PretrainingOptions, num_replicas: int):
     """Validates both batch sizes, so that a wrong one does not waste a training run."""
     if options.do_train:
@@ -180,6 +189,7 @@ def _make_trainer(
         num_train_steps=options.num_train_steps,
         num_warmup_steps=options.num_warmup_steps,
         weights=plugin.weight_plan(),
+        stop_at_step=options.stop_at_step,
         max_train_hours=options.max_train_hours,
         reads_worker_files=options.file_order in WORKER_ORDERS,
     )

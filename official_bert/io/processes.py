@@ -8,12 +8,13 @@ group, so that Ctrl-C reaches this process alone, which then ends its children i
 import atexit
 import concurrent.futures
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
@@ -33,6 +34,8 @@ NEXT_MESSAGE_SECS = 30.0
 # How long no call runs until `ThreadCalls` is idle, and how long it waits for that at most.
 _IDLE_SECS = 0.1
 MAX_IDLE_WAIT_SECS = 60.0
+
+_POLL_SECS = 0.05  # between two looks at the commands of a pool
 
 # The signals that arrived within `deferred`; None outside of it.
 _deferred: list[int] | None = None
@@ -243,6 +246,74 @@ class Processes:
             _send(signal.SIGKILL, running, os.killpg)
             for process in running:
                 process.wait()
+
+
+class CommandPool:
+    """Runs commands, several at a time, each on its own share of the CPUs; a context manager.
+
+    Commands that still run at the end of the block are ended.
+    """
+
+    def __init__(self, num_parallel: int):
+        """Starts no command yet.
+
+        Args:
+            num_parallel: the number of commands that can run at the same time.
+        """
+        self._free_shares = share_cpus(num_parallel)
+        self._children = Processes()
+        self._running: dict[Any, tuple[subprocess.Popen, list[int]]] = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_: Any):
+        self._children.end()
+
+    @property
+    def running(self) -> list:
+        """The keys of the commands that run."""
+        return list(self._running)
+
+    @property
+    def num_free(self) -> int:
+        """The number of commands that can be started now."""
+        return len(self._free_shares)
+
+    def start(self, key: Hashable, command: list[str], **settings: Any) -> None:
+        """Starts a command, as `Processes.start` does.
+
+        Args:
+            key: what `wait` returns at the end of the command.
+            command: the program and its arguments.
+            **settings: further arguments of subprocess.Popen.
+        """
+        cpus = self._free_shares.pop(0)
+        self._running[key] = (self._children.start(command, cpus, **settings), cpus)
+
+    def wait(self) -> tuple[Any, int]:
+        """Waits until a command ends; returns its key and its status."""
+        while True:
+            for key, (process, cpus) in self._running.items():
+                status = process.poll()
+                if status is not None:
+                    del self._running[key]
+                    self._free_shares.append(cpus)
+                    return key, status
+            time.sleep(_POLL_SECS)
+
+
+def share_cpus(num_shares: int) -> list[list[int]]:
+    """Returns the CPUs of each of several processes; empty lists, for all CPUs, if there are fewer.
+
+    Args:
+        num_shares: the number of processes.
+    """
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if num_shares == 1 or num_shares > len(cpus):
+        return [[] for _ in range(num_shares)]
+    bounds = [round(number * len(cpus) / num_shares) for number in range(num_shares + 1)]
+    return [cpus[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 def _send(number: int, processes: Iterable[subprocess.Popen], send: Callable[[int, int], None]):

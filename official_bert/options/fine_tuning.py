@@ -375,8 +375,12 @@ class TaggingOptions(DataFilesOptions, CalibrationOptions):
     """The flags of run_ner.py."""
 
     script: ClassVar[str] = "run_ner"
-    task_name: ClassVar[str] = "ner"
 
+    task_name: str = option(
+        "ner",
+        help="The task: ner, feature_based (a BiLSTM on an encoder that is not trained), or "
+        "module:Class for a Task of your own.",
+    )
     data_dir: str | None = option(
         None,
         basic=True,

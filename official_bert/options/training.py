@@ -290,6 +290,13 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         changes_training=True,
         help="The number of updates during which the learning rate warms up.",
     )
+    stop_at_step: int | None = option(
+        None,
+        check=POSITIVE,
+        help="The number of updates after which this run saves and ends. The learning rate is "
+        "still that of --num_train_steps. A later run in the same --output_dir continues, perhaps "
+        "on longer sequences.",
+    )
     max_train_hours: float | None = option(
         None,
         check=POSITIVE,

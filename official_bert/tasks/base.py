@@ -111,6 +111,19 @@ class OptionalMembers:
         """
         return {}
 
+    def prepare_set(self, model: keras.Model, encoded: EncodedSet) -> EncodedSet:
+        """Returns the set that batches are read from; by default the set itself.
+
+        It is called in the scope of the run's strategy before a set is trained on, evaluated or
+        predicted, and may be called again for the same set. A task whose model has untrained layers
+        computes their outputs here, once for each example.
+
+        Args:
+            model: the model of `build_model`, which has loaded its weights.
+            encoded: the set of `encode`. Metrics and predictions get this one.
+        """
+        return encoded
+
     def example_outputs(
         self, encoded: EncodedSet, outputs: dict[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
@@ -229,7 +242,8 @@ class ServedTask(OptionalMembers, abc.ABC):
         """Returns a Keras model with initial weights: model(features, training, dropout_seed) ->
         its outputs.
 
-        The model may have the attribute of modeling/task_models.py, `unused_weights`.
+        The model may have the attribute of modeling/task_models.py, `unused_weights`. Layers with
+        `trainable = False` are not trained.
 
         Args:
             config: the configuration of the model.

@@ -52,6 +52,8 @@ class TrainPlan:
         num_train_steps: the number of updates, with those of earlier runs.
         num_warmup_steps: the number of updates during which the learning rate warms up.
         weights: which weights are trained, and how.
+        stop_at_step: the number of updates after which this run ends, although the learning rate is
+            that of `num_train_steps`; None for `num_train_steps`.
         max_train_hours: the hours after which the training ends, if it does not end before.
         reads_worker_files: whether each worker reads records of its own, and saves its position in
             them.
@@ -62,5 +64,6 @@ class TrainPlan:
     num_train_steps: int
     num_warmup_steps: int
     weights: WeightPlan = WeightPlan()
+    stop_at_step: int | None = None
     max_train_hours: float | None = None
     reads_worker_files: bool = False

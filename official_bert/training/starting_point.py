@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import CheckpointManager, load_checkpoint
+from official_bert.checkpoints import CheckpointManager, load_checkpoint, named_variables
 from official_bert.config import BertConfig
 from official_bert.io import files
 from official_bert.io.errors import InputError
@@ -137,6 +137,37 @@ def load_weights(
             checkpoints.latest,
         )
     return loaded
+
+
+def check_untrained(
+    options: TrainingOptions,
+    model: keras.Model,
+    loaded: Collection[str],
+    unused: Sequence[str],
+) -> None:
+    """Refuses a training that would leave weights random, such as a frozen pooler of a masked LM.
+
+    Args:
+        options: the flags of the run.
+        model: the model, whose attribute `trainable` of each layer says what is trained.
+        loaded: the names of the weights that were loaded.
+        unused: name prefixes of weights that may be random.
+
+    Raises:
+        InputError: a weight is neither loaded nor trained.
+    """
+    if not options.do_train or options.allow_missing_weights:
+        return
+    for name, variable in named_variables(model).items():
+        if variable.trainable or name in loaded or name.startswith(tuple(unused)):
+            continue
+        fault = f"--init_checkpoint: is not given for {name}"
+        if options.init_checkpoint:
+            fault = f"{options.init_checkpoint}: lacks {name}"
+        raise InputError(
+            f"{fault}, which would stay random, since this training leaves it as it is; give a "
+            "checkpoint that has it, or --allow_missing_weights to use random weights on purpose"
+        )
 
 
 def check_same_folder(workers: Workers, checkpoints: CheckpointManager) -> None:

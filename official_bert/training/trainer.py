@@ -75,6 +75,7 @@ class Trainer:
         checkpoints: the checkpoints of the run.
         seed: the seed of the run, which is that of the newest checkpoint, if there is one.
         num_train_steps: the number of updates, with those of earlier runs.
+        last_step: the number of updates at which this run ends, at most `num_train_steps`.
         trained: the variables that the training changes, by name.
         loaded: the names of the weights that come from a checkpoint.
         workers: the processes that train together.
@@ -100,6 +101,9 @@ class Trainer:
         self.config = config
         self.workers = Workers(strategy)
         self.num_train_steps = plan.num_train_steps
+        self.last_step = plan.num_train_steps
+        if plan.stop_at_step is not None:
+            self.last_step = min(plan.stop_at_step, plan.num_train_steps)
         self._report: TrainingReport | None = None
 
         # The devices, and the type of their matrix products.
@@ -131,14 +135,13 @@ class Trainer:
         """Builds the model and its optimizer, with initial weights."""
         with self.strategy.scope(), precision.computing_in(dtype):
             self.model = plan.build_model()
-            weights = {
-                name: variable.value for name, variable in named_variables(self.model).items()
-            }
+            variables = named_variables(self.model)
+            weights = {name: variable.value for name, variable in variables.items()}
             untrained = (*plan.weights.frozen, *self.unused_weights)
             self.trained = {
-                name: value
-                for name, value in weights.items()
-                if not name.startswith(untrained) or names.is_adapter(name)
+                name: variable.value
+                for name, variable in variables.items()
+                if names.is_adapter(name) or (variable.trainable and not name.startswith(untrained))
             }
             self.optimizer = make_optimizer(
                 self.options, plan.num_train_steps, plan.num_warmup_steps
@@ -180,6 +183,7 @@ class Trainer:
             used = self.checkpoints.saved_input_value("train_millisecs")
             self._limit.restore(used, self.workers)
         log_trainable_variables(self.model, self.loaded)
+        starting_point.check_untrained(self.options, self.model, self.loaded, self.unused_weights)
         starting_point.check_same_folder(self.workers, self.checkpoints)
         weights = dict(self._weights_and_step)
         weights.pop("global_step")
@@ -195,7 +199,7 @@ class Trainer:
         """The number of remaining updates of the training; None without --do_train."""
         if not self.options.do_train:
             return None
-        return 0 if self._is_out_of_time() else max(0, self.num_train_steps - self.global_step)
+        return 0 if self._is_out_of_time() else max(0, self.last_step - self.global_step)
 
     def _is_out_of_time(self) -> bool:
         return self._limit is not None and not self._limit.secs_left
@@ -255,7 +259,7 @@ class Trainer:
         hooks: Sequence[Hook] = (),
         ramp: Ramp | None = None,
     ) -> None:
-        """Trains to `num_train_steps`, from the newest checkpoint of output_dir on.
+        """Trains to `last_step`, from the newest checkpoint of output_dir on.
 
         With --ema_decay, the model then has the averages of its weights, as it has for the hooks.
 
@@ -274,7 +278,7 @@ class Trainer:
         """
         # Restore the position in the data.
         step = self._restore(batches)
-        if step >= self.num_train_steps or self._is_out_of_time():
+        if step >= self.last_step or self._is_out_of_time():
             self._skip(step, hooks)
             return
         report = self._report = self._make_report(objective)
@@ -346,6 +350,11 @@ class Trainer:
         It is a warning if the command then does nothing at all.
         """
         is_out_of_time = self._is_out_of_time()
+        limit_flag = self.options.length_flag
+        if is_out_of_time:
+            limit_flag = "max_train_hours"
+        elif self.last_step < self.num_train_steps:
+            limit_flag = "stop_at_step"
         has_other_steps = any(getattr(self.options, name, False) for name in _OTHER_STEPS)
         logging.log(
             logging.INFO if has_other_steps else logging.WARNING,
@@ -353,8 +362,8 @@ class Trainer:
             "train again, use another --output_dir",
             self.checkpoints.output_dir,
             step,
-            " and its hours are over" if is_out_of_time else f" of {self.num_train_steps}",
-            "max_train_hours" if is_out_of_time else self.options.length_flag,
+            " and its hours are over" if is_out_of_time else f" of {self.last_step}",
+            limit_flag,
         )
         self.optimizer.use_averages()
         for hook in hooks:
@@ -363,7 +372,7 @@ class Trainer:
     def _make_report(self, objective: Objective) -> TrainingReport:
         return TrainingReport(
             self.options,
-            self.num_train_steps,
+            self.last_step,
             objective,
             self.optimizer,
             self._loss_scale,
@@ -390,7 +399,7 @@ class Trainer:
         hook_steps = [hook.every_steps for hook in hooks]
         stops = Stops(
             first_step=self.global_step,
-            num_train_steps=self.num_train_steps,
+            num_train_steps=self.last_step,
             steps_per_loop=self.steps_per_loop,
             log_every_steps=self.log_every_steps,
             save_every_steps=(self.options.save_checkpoints_steps, *hook_steps),

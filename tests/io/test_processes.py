@@ -211,3 +211,27 @@ def test_the_exit_does_not_wait_for_a_call_without_end(monkeypatch):
     calls.wait_until_idle()
     assert 0.2 <= time.monotonic() - start_secs < 30
     never.set()
+
+
+def test_the_cpus_are_shared_out(monkeypatch):
+    monkeypatch.setattr(processes.os, "sched_getaffinity", lambda process: {8, 3, 4, 5, 6})
+    assert processes.share_cpus(2) == [[3, 4], [5, 6, 8]]
+    assert processes.share_cpus(1) == [[]]
+    assert processes.share_cpus(6) == [[]] * 6
+
+
+def test_a_pool_runs_commands_at_the_same_time_and_ends_those_that_are_left():
+    wait = "import sys; sys.stdin.read() or sys.exit(int(sys.argv[1]))"
+    forever = "import time; time.sleep(300)"
+    with processes.CommandPool(2) as pool:
+        assert pool.num_free == 2
+        pool.start("first", [sys.executable, "-c", wait, "3"])
+        pool.start("left", [sys.executable, "-c", forever])
+        assert (pool.num_free, pool.running) == (0, ["first", "left"])
+        assert pool.wait() == ("first", 3)
+        assert (pool.num_free, pool.running) == (1, ["left"])
+        pool.start("second", [sys.executable, "-c", wait, "0"])
+        assert pool.wait() == ("second", 0)
+        process, _ = pool._running["left"]
+        assert process.poll() is None
+    assert process.poll() == -signal.SIGTERM

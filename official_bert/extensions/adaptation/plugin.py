@@ -8,7 +8,6 @@ from typing import ClassVar
 import keras
 
 from official_bert import catalog
-from official_bert.checkpoints import named_variables
 from official_bert.config import BertConfig
 from official_bert.extensions.adaptation.lora import enable_lora, write_adapters
 from official_bert.extensions.adaptation.options import AdaptationOptions
@@ -59,31 +58,6 @@ class AdaptationPlugin(TrainingPlugin):
         if self._flags.lora_rank and self._options.do_train:
             enable_lora(model, self._flags.lora_rank, self._flags.freeze_layers or 0)
         return model
-
-    def check_weights(self, trainer: Trainer) -> None:
-        """Reject frozen weights that would stay random, such as the pooler of a masked LM.
-
-        Args:
-            trainer: the training, whose model has loaded its weights.
-
-        Raises:
-            InputError: a frozen weight is not in the checkpoint.
-        """
-        options = trainer.options
-        if not options.do_train or options.allow_missing_weights:
-            return
-        unused = tuple(trainer.unused_weights)
-        for name, variable in named_variables(trainer.model).items():
-            if variable.trainable or name in trainer.loaded or name.startswith(unused):
-                continue
-            fault = f"--init_checkpoint: is not given for {name}"
-            if options.init_checkpoint:
-                fault = f"{options.init_checkpoint}: lacks {name}"
-            raise InputError(
-                f"{fault}, which would stay random, since --lora_rank does not train it; give a "
-                "checkpoint that has it, train without --lora_rank, or --allow_missing_weights to "
-                "use random weights on purpose"
-            )
 
     def finish(self, trainer: Trainer) -> None:
         """Write the adapters, and the other weights that were trained."""

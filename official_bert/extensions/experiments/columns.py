@@ -4,9 +4,17 @@ Input: declarations. Output: the columns that the scale has, and the reasons for
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from official_bert.extensions.experiments.declarations import Column, Experiment, Scale, Task
+from official_bert.extensions.experiments.declarations import (
+    Catalogue,
+    Column,
+    Experiment,
+    Flags,
+    Scale,
+    Task,
+)
+from official_bert.extensions.experiments.steps import find_missing_flag
 
 # Metrics with one of these words in their names are between -1 and 1.
 _FRACTIONS = frozenset({"accuracy", "f1", "matthews", "pearson", "precision", "recall", "spearman"})
@@ -66,7 +74,7 @@ class ShownColumn:
 
 
 def choose_columns(
-    experiment: Experiment, scale: Scale, tasks: Mapping[str, Task]
+    experiment: Experiment, scale: Scale, catalogue: Catalogue
 ) -> tuple[list[ShownColumn], list[str]]:
     """Return the columns of an experiment at a scale.
 
@@ -76,7 +84,7 @@ def choose_columns(
     Args:
         experiment: the declaration.
         scale: the scale with its tasks and stand-ins.
-        tasks: all tasks by name.
+        catalogue: all tasks by name, and the flags of extensions.
 
     Returns:
         The columns, and a sentence for each one that is left out.
@@ -87,14 +95,37 @@ def choose_columns(
     for column in experiment.columns:
         task = None
         if column.task in task_names:
-            task = tasks.get(task_names[column.task])
+            task = catalogue.tasks.get(task_names[column.task])
         candidate = ShownColumn(column, task)
         reason = _find_reason_to_omit(candidate, scale, columns)
+        if task and reason is None:
+            reason = find_missing_extension([task.script], column.fine_tuning, catalogue)
         if reason is None:
             columns.append(candidate)
         else:
             left_out.append(f"column {column.label!r}: {reason}")
     return columns, left_out
+
+
+def find_missing_extension(
+    scripts: Iterable[str], flags: Flags, catalogue: Catalogue
+) -> str | None:
+    """Return why a row or a column is left out whose flags belong to an extension.
+
+    Args:
+        scripts: the commands of its fine-tunings.
+        flags: the flags of its fine-tunings.
+        catalogue: the flags of extensions, in `with_flag`.
+
+    Returns:
+        The reason in words, or None if all commands have these flags.
+    """
+    extension_flags = [name for name in flags if name in catalogue.with_flag]
+    for script in scripts:
+        missing = find_missing_flag(script, extension_flags)
+        if missing is not None:
+            return f"{script} has no --{missing}, because its extension is not installed"
+    return None
 
 
 def _replace_missing_tasks(experiment: Experiment, scale: Scale) -> dict[str, str]:

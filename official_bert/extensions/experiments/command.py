@@ -28,7 +28,7 @@ from official_bert.extensions.experiments.execution import (
 )
 from official_bert.extensions.experiments.options import COMMANDS, TABLE, ExperimentOptions
 from official_bert.extensions.experiments.plan import Plan, make_plan
-from official_bert.extensions.experiments.planner import RESERVED_FLAGS
+from official_bert.extensions.experiments.planner import RESERVED_FLAGS, is_numbered
 from official_bert.extensions.experiments.steps import Layout
 from official_bert.extensions.experiments.table import (
     collect_values,
@@ -73,7 +73,7 @@ def run(options: ExperimentOptions) -> None:
     failures = []
     if options.only != TABLE:
         with locked(scale_dir):
-            failures = execute(plan.steps, layout)
+            failures = execute(plan.steps, layout, options.num_parallel)
     is_complete = _report(scale_dir, plan, layout)
     if failures:
         print("\n\n".join(failures), file=sys.stderr)
@@ -84,7 +84,12 @@ def run(options: ExperimentOptions) -> None:
 def _check_encoders(encoders: Iterable[str], experiment: Experiment, name: str):
     """Rejects models of the user from which no row starts."""
     row_encoders = {row.encoder for row in experiment.rows if row.encoder is not None}
-    unused = sorted(set(encoders) - row_encoders)
+    unused = [
+        encoder
+        for encoder in sorted(encoders)
+        if encoder not in row_encoders
+        and not any(is_numbered(encoder, base) for base in row_encoders)
+    ]
     if not unused:
         return
     remedy = "leave it out, for it pre-trains all its models"

@@ -7,20 +7,18 @@ Input: TOML files. Output: dataclasses with the fields of the files. The comment
 
 import dataclasses
 import os
-import types
-import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any, NamedTuple
 
 from official_bert.io import files, reading
-from official_bert.io.errors import InputError, did_you_mean
+from official_bert.io.errors import InputError
+from official_bert.io.toml_tables import Value, build_dataclass, find_type_fault, name_remedy
 
 SCALES_FILE = "scales.toml"
 TASKS_FILE = "tasks.toml"
 SUFFIX = ".toml"
-FlagValue = str | int | float | bool | list[str | int | float | bool]
-Flags = dict[str, FlagValue]
+Flags = dict[str, Value]
 MINIMAL_PAIRS = "minimal_pairs"
 # The measures of a pre-trained model: the keys of run_pretraining.py's eval_results.txt on held-out
 # text, the perplexity, which is computed from a loss, and the mean accuracy on minimal pairs.
@@ -35,15 +33,6 @@ MEASURES = [
     "next_token_loss",
     MINIMAL_PAIRS,
 ]
-_TYPE_NAMES = {
-    str: "a text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    dict: "a table",
-    list: "a list",
-    FlagValue: "a text, a number, true, false, or a list of them",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,6 +92,7 @@ class Column:
     metric: str | None = None
     set: str = "dev"
     at: float | None = None
+    fine_tuning: Flags = field(default_factory=dict)
     measure: str | None = None
 
 
@@ -136,11 +126,12 @@ class Experiment:
 
 
 class Catalogue(NamedTuple):
-    """The scales and the tasks."""
+    """The scales, the tasks, and the further flags of fine-tunings that have a certain flag."""
 
     folder: str
     scales: Mapping[str, Scale]
     tasks: Mapping[str, Task]
+    with_flag: Mapping[str, Flags]
 
 
 def read_catalogue(folder: str) -> Catalogue:
@@ -156,9 +147,10 @@ def read_catalogue(folder: str) -> Catalogue:
         InputError: a file is not TOML, or a table has an unknown, missing or wrong field.
     """
     tasks_path = os.path.join(folder, TASKS_FILE)
+    content = reading.read_toml(tasks_path)
     tasks: dict[str, Task] = {}
-    for name, table in reading.read_toml(tasks_path)["tasks"].items():
-        tasks[name] = _build(
+    for name, table in content["tasks"].items():
+        tasks[name] = build_dataclass(
             Task,
             table,
             f"{tasks_path}: tasks.{name}: ",
@@ -167,7 +159,7 @@ def read_catalogue(folder: str) -> Catalogue:
     scales_path = os.path.join(folder, SCALES_FILE)
     scales: dict[str, Scale] = {}
     for name, table in reading.read_toml(scales_path).items():
-        scales[name] = _build(
+        scales[name] = build_dataclass(
             Scale,
             table,
             f"{scales_path}: {name}: ",
@@ -175,7 +167,7 @@ def read_catalogue(folder: str) -> Catalogue:
         )
     for scale in scales.values():
         _raise_first(scales_path, scale.name, _find_scale_faults(scale, tasks))
-    return Catalogue(folder, scales, tasks)
+    return Catalogue(folder, scales, tasks, content["with_flag"])
 
 
 def find_scale(name: str, catalogue: Catalogue) -> Scale:
@@ -192,7 +184,7 @@ def find_scale(name: str, catalogue: Catalogue) -> Scale:
         InputError: there is no such scale.
     """
     if name not in catalogue.scales:
-        remedy = _remedy(name, catalogue.scales)
+        remedy = name_remedy(name, catalogue.scales)
         raise InputError(f"--scale={name}: there is no such scale; {remedy}")
     return catalogue.scales[name]
 
@@ -241,7 +233,7 @@ def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
     content["columns"] = [_add_label(column) for column in columns]
     content["rows"] = _build_list(Row, content, "rows", path)
     stem = os.path.basename(path).removesuffix(SUFFIX)
-    experiment = _build(
+    experiment = build_dataclass(
         Experiment,
         content,
         f"{path}: ",
@@ -255,10 +247,10 @@ def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
 def _build_list(kind: type, content: Mapping[str, Any], name: str, path: str) -> list:
     """Returns the dataclasses of a file's list of tables."""
     tables = content.get(name)
-    if _find_type_fault(tables, list[dict]) or not tables:
+    if find_type_fault(tables, list[dict]) or not tables:
         raise InputError(f"{path}: {name}: must be a list of tables, at least one; add it")
     return [
-        _build(kind, table, f"{path}: {name}, number {number}: ")
+        build_dataclass(kind, table, f"{path}: {name}, number {number}: ")
         for number, table in enumerate(tables, 1)
     ]
 
@@ -293,7 +285,9 @@ def _find_column_faults(column: Column, tasks: Mapping[str, Task]) -> Iterator[s
     if column.set not in ("dev", "test"):
         yield f"set is {column.set!r}; write dev or test"
     if column.measure is not None and column.measure not in MEASURES:
-        yield f"there is no measure {column.measure!r}; {_remedy(column.measure, MEASURES)}"
+        yield f"there is no measure {column.measure!r}; {name_remedy(column.measure, MEASURES)}"
+    if column.fine_tuning and column.task is None:
+        yield "fine_tuning changes no measure; give a task, or leave it out"
     if column.at is not None and not 0.0 < column.at <= 1.0:
         yield f"at is {column.at:g}; write a share above 0 and at most 1"
     task_names = [] if column.task is None else [column.task]
@@ -329,7 +323,7 @@ def _find_row_faults(
     first_tasks = [] if row.first_task is None else [row.first_task]
     yield from _find_unknown_tasks(first_tasks, "first_task", tasks)
     for label in row.paper.keys() - labels:
-        yield f"paper: there is no column {label!r}; {_remedy(label, labels)}"
+        yield f"paper: there is no column {label!r}; {name_remedy(label, labels)}"
 
 
 def _find_scale_faults(scale: Scale, tasks: Mapping[str, Task]) -> Iterator[str]:
@@ -357,73 +351,4 @@ def _find_unknown_tasks(
 ) -> Iterator[str]:
     for name in names:
         if name not in tasks:
-            yield f"{place}: {name!r} is no task of {TASKS_FILE}; {_remedy(name, tasks)}"
-
-
-def _build(kind: type, table: Any, place: str, **other_fields: Any) -> Any:
-    """Returns an instance of a dataclass.
-
-    Args:
-        kind: the dataclass.
-        table: the TOML table with its fields; anything else is rejected.
-        place: the place of the table in its file, for error messages.
-        **other_fields: fields that do not stand in the table.
-    """
-    if _find_type_fault(table, dict):
-        raise InputError(f"{place}must be a table")
-    fields = {each.name: each for each in dataclasses.fields(kind) if each.name not in other_fields}
-    for name, value in table.items():
-        if name not in fields:
-            raise InputError(f"{place}unknown field {name!r}; {_remedy(name, fields)}")
-        requirement = _find_type_fault(value, fields[name].type)
-        if requirement:
-            raise InputError(f"{place}{name}: must be {requirement}, got {value!r}")
-    for name, each in fields.items():
-        is_required = each.default is each.default_factory is dataclasses.MISSING
-        if is_required and name not in table:
-            raise InputError(f"{place}{name} is missing; add it")
-    return kind(**table, **other_fields)
-
-
-def _find_type_fault(value: Any, kind: Any) -> str | None:
-    """Returns the type that a value should have, in words; None if it has that type."""
-    if isinstance(kind, types.UnionType):
-        return _find_union_fault(value, kind)
-    outer = typing.get_origin(kind) or kind
-    if outer not in _TYPE_NAMES:  # A dataclass that has been built already, or anything.
-        return None
-    if not _has_type(value, outer):
-        return _TYPE_NAMES[outer]
-    inner = (typing.get_args(kind) or (Any,))[-1]
-    values: Iterable[Any] = ()
-    if isinstance(value, dict):
-        values = value.values()
-    elif isinstance(value, list):
-        values = value
-    for each in values:
-        requirement = _find_type_fault(each, inner)
-        if requirement:
-            return f"{_TYPE_NAMES[outer]}, each value {requirement}"
-    return None
-
-
-def _find_union_fault(value: Any, kind: types.UnionType) -> str | None:
-    members = [each for each in kind.__args__ if each is not types.NoneType]
-    requirements = [_find_type_fault(value, each) for each in members]
-    if None in requirements:
-        return None
-    return _TYPE_NAMES.get(kind, requirements[0])
-
-
-def _has_type(value: Any, kind: type) -> bool:
-    """Returns whether a value has a TOML type; a whole number is also a float, and no bool is."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is float:
-        return is_number
-    if kind is int:
-        return is_number and isinstance(value, int)
-    return isinstance(value, kind)
-
-
-def _remedy(name: str, choices: Iterable[str]) -> str:
-    return did_you_mean(name, choices) or f"it is one of {', '.join(choices)}"
+            yield f"{place}: {name!r} is no task of {TASKS_FILE}; {name_remedy(name, tasks)}"

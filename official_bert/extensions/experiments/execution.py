@@ -1,4 +1,4 @@
-"""Runs the steps of a plan one after the other, each until it has finished once.
+"""Runs the steps of a plan, one or several at a time, each until it has finished once.
 
 A finished step has a result.json with the metrics of its command, and does not run again. An
 interrupted step runs again in the same folder, where training scripts resume from a checkpoint.
@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -76,66 +76,97 @@ def list_pending(steps: Iterable[Step], layout: Layout) -> list[Step]:
     return pending[::-1]
 
 
-def execute(steps: list[Step], layout: Layout) -> list[str]:
+def execute(steps: list[Step], layout: Layout, num_parallel: int = 1) -> list[str]:
     """Run all pending steps but those that need a failed one.
 
     Args:
         steps: all steps of a plan, each after its inputs.
         layout: their folders.
+        num_parallel: the number of steps that run at the same time. Each gets its own share of the
+            CPUs, as far as there are enough.
 
     Returns:
         For each failed step a sentence and the end of its log.
     """
     pending = list_pending(steps, layout)
     failures: list[str] = []
+    waiting = list(pending)
+    begun: dict[Step, _Begun] = {}
     unfinished = set(pending)
-    num_finished = len(steps) - len(pending)
-    logging.info("%d of %d steps are finished already", num_finished, len(steps))
+    logging.info("%d of %d steps are finished already", len(steps) - len(pending), len(steps))
     _delete_large_files(steps, unfinished, layout)
-    for number, step in enumerate(pending, 1):
-        if not unfinished.isdisjoint(step.inputs()):
-            continue
-        log = os.path.join(layout.folder(step), LOG_FILE)
-        logging.info("[%d/%d] %s begins, with the log %s", number, len(pending), step.name, log)
-        status = _run(step, layout)
-        if status == 0:
-            unfinished.remove(step)
-            _delete_large_files(steps, unfinished, layout)
-            continue
-        logging.error("%s failed with status %d", step.name, status)
-        last_lines = _read_last_lines(log)
-        failures.append(f"{step.name} ended with status {status}; the end of {log}:\n{last_lines}")
-    num_left = len(unfinished) - len(failures)
-    if num_left:
-        logging.error("%d steps did not run, since they need one that failed", num_left)
+    with processes.CommandPool(num_parallel) as pool:
+        while True:
+            # Start the steps whose inputs are there, in the order of the plan.
+            ready = [step for step in waiting if unfinished.isdisjoint(step.inputs())]
+            for step in ready[: pool.num_free]:
+                waiting.remove(step)
+                log = os.path.join(layout.folder(step), LOG_FILE)
+                number = pending.index(step) + 1
+                logging.info(
+                    "[%d/%d] %s begins, with the log %s", number, len(pending), step.name, log
+                )
+                begun[step] = _start(step, layout, pool, num_parallel > 1)
+            if not pool.running:
+                break
+
+            # Wait for the end of a step.
+            step, status = pool.wait()
+            if status == 0:
+                start = begun[step]
+                secs = time.monotonic() - start.time
+                write_result(layout, step, secs, start.is_resumed, start.commit)
+                unfinished.remove(step)
+                _delete_large_files(steps, unfinished, layout)
+            else:
+                logging.error("%s failed with status %d", step.name, status)
+                log = os.path.join(layout.folder(step), LOG_FILE)
+                last_lines = _read_last_lines(log)
+                failures.append(
+                    f"{step.name} ended with status {status}; the end of {log}:\n{last_lines}"
+                )
+            if num_parallel > 1:
+                _log_progress(len(pending) - len(unfinished), len(pending), pool.running)
+    if waiting:
+        logging.error("%d steps did not run, since they need one that failed", len(waiting))
     return failures
 
 
-def _run(step: Step, layout: Layout) -> int:
-    """Runs the command of a step, and writes its result; returns the status of the command."""
+def _log_progress(num_finished: int, num_steps: int, running: Iterable[Step]):
+    names = ", ".join(step.name for step in running) or "nothing"
+    logging.info("%d of %d steps are finished; still running: %s", num_finished, num_steps, names)
+
+
+class _Begun(NamedTuple):
+    """The start of a step: its time, whether an earlier process was interrupted, and the commit."""
+
+    time: float
+    is_resumed: bool
+    commit: str | None
+
+
+def _start(step: Step, layout: Layout, pool: processes.CommandPool, shares_gpu: bool) -> _Begun:
+    """Starts the command of a step."""
     folder = layout.folder(step)
     output = layout.output(step)
     if read_result(layout, step) is not None:  # Its files were deleted, and are needed again.
         files.remove_folder(folder)
-    is_resumed = files.exists(output)
+    begun = _Begun(time.monotonic(), files.exists(output), _read_commit(layout.code_dir))
     files.make_folder(output)
     if step.config:
         with writing.replacing(layout.config_file(step)) as file:
             file.write(step.config_text)
-    command = [*layout.program, *layout.command(step)]
     search_path = [layout.code_dir]
     if os.environ.get("PYTHONPATH"):
         search_path.append(os.environ["PYTHONPATH"])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(search_path)}
-    start_time = time.monotonic()
-    commit = _read_commit(layout.code_dir)
-    log_path = os.path.join(folder, LOG_FILE)
-    with open(log_path, "ab") as log, processes.Processes() as children:
-        status = children.start(command, stdout=log, env=environment).wait()
-    if status == 0:
-        secs = time.monotonic() - start_time
-        write_result(layout, step, secs, is_resumed, commit)
-    return status
+    if shares_gpu:
+        # By default, the first process takes all memory of the GPU.
+        environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    with open(os.path.join(folder, LOG_FILE), "ab") as log:
+        command = [*layout.program, *layout.command(step)]
+        pool.start(step, command, stdout=log, env=environment)
+    return begun
 
 
 def _read_last_lines(path: str) -> str:

@@ -28,12 +28,20 @@ class ExperimentOptions:
     model: list[str] | None = option(
         None,
         help="The folder of the pre-trained model for experiments that only fine-tune, or several, "
-        "by name: base=FOLDER,large=FOLDER. A folder without a name is base.",
+        "by name: base=FOLDER,large=FOLDER. A folder without a name is base. Members of an "
+        "ensemble take turns with models of numbered names: large=FOLDER,large2=FOLDER.",
     )
     seeds: int | None = option(
         None,
         check=PROCESSES,
         help="The number of fine-tunings of each cell. Without this flag it is that of the scale.",
+    )
+    num_parallel: int = option(
+        1,
+        check=PROCESSES,
+        help="The number of steps that run at the same time. They share the memory of the GPUs, "
+        "and each has its own CPUs. Small models use a small part of a GPU, so several steps take "
+        "hardly longer than one.",
     )
     only: str | None = option(
         None,

@@ -7,7 +7,11 @@ Steps are values, so that two rows with equal steps share them. The plan reads n
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from official_bert.extensions.experiments.columns import ShownColumn, choose_columns
+from official_bert.extensions.experiments.columns import (
+    ShownColumn,
+    choose_columns,
+    find_missing_extension,
+)
 from official_bert.extensions.experiments.declarations import (
     Catalogue,
     Experiment,
@@ -73,13 +77,14 @@ def make_plan(
     Raises:
         InputError: no row or no column is left, or a step has a flag that its command rejects.
     """
-    columns, omitted_columns = choose_columns(experiment, scale, catalogue.tasks)
-    rows, omitted_rows = _choose_rows(experiment, scale, encoders)
+    columns, omitted_columns = choose_columns(experiment, scale, catalogue)
+    scripts = [column.task.script for column in columns if column.task]
+    rows, omitted_rows = _choose_rows(experiment, scale, encoders, catalogue, scripts)
     left_out = omitted_columns + omitted_rows
     if not rows or not columns:
         reasons = "; ".join(left_out)
         raise InputError(f"{experiment.path}: nothing is left at --scale={scale.name}: {reasons}")
-    planner = Planner(experiment.path, scale, catalogue, training_flags or {})
+    planner = Planner(experiment.path, scale, catalogue, training_flags or {}, encoders)
     cells: list[Cell] = []
     for row in rows:
         for column in columns:
@@ -89,18 +94,25 @@ def make_plan(
 
 
 def _choose_rows(
-    experiment: Experiment, scale: Scale, encoders: Iterable[str]
+    experiment: Experiment,
+    scale: Scale,
+    encoders: Iterable[str],
+    catalogue: Catalogue,
+    scripts: Iterable[str],
 ) -> tuple[list[Row], list[str]]:
     """Returns the rows of a scale, and a sentence for each one that is left out."""
     rows = []
     left_out = []
     for row in experiment.rows:
+        missing_extension = find_missing_extension(scripts, row.fine_tuning, catalogue)
         if row.encoder and row.encoder not in encoders:
             reason = f"its model is not given; add --model={row.encoder}=FOLDER"
         elif row.label in scale.leaves_out:
             reason = f"--scale={scale.name} does not run it"
         elif row.first_task and row.first_task not in scale.tasks:
             reason = f"--scale={scale.name} has no task {row.first_task!r}"
+        elif missing_extension:
+            reason = missing_extension
         else:
             rows.append(row)
             continue

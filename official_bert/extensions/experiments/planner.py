@@ -39,6 +39,7 @@ PAIRS = "BLiMP.zip"
 # The fields of all configurations that a declaration does not change.
 _POSITIONS = 512
 _SEGMENTS = 2
+_FINE_TUNING = "fine-tuning"  # the kind of steps that fine-tune
 # An experiment connects its steps by these flags; no declaration sets them.
 RESERVED_FLAGS = {
     "bert_config_file",
@@ -96,6 +97,16 @@ def make_config(size: str, scale: Scale, more_fields: Flags) -> dict[str, Any]:
     return fields
 
 
+def is_numbered(name: str, base: str) -> bool:
+    """Returns whether a model has the name of another one with a number, such as large2 of large.
+
+    Args:
+        name: the name of the model.
+        base: the name of the other one.
+    """
+    return name.startswith(base) and name[len(base) :].isdecimal()
+
+
 class Planner:
     """Plans the steps of the cells of one experiment at one scale."""
 
@@ -105,12 +116,22 @@ class Planner:
         scale: Scale,
         catalogue: Catalogue,
         training_flags: Mapping[str, str],
+        encoders: Iterable[str] = (),
     ):
-        """Creates a planner; `path` is the file of the experiment, for error messages."""
+        """Creates a planner.
+
+        Args:
+            path: the file of the experiment, for error messages.
+            scale: the sizes of its models and data.
+            catalogue: the tasks.
+            training_flags: further flags of all trainings.
+            encoders: the names of the user's models.
+        """
         self._path = path
         self._scale = scale
         self._catalogue = catalogue
         self._training_flags = dict(training_flags)
+        self._encoders = sorted(encoders)
         fields = flag_fields(catalog.options_class("run_pretraining"))
         defaults = {field.name: field.default for field in fields}
         self._phase_values = [defaults | phase for phase, _ in scale.phases]
@@ -281,12 +302,21 @@ class Planner:
     def _plan_model(self, row: Row, column: ShownColumn, seed: int) -> Place:
         """Returns the place of the model from which a fine-tuning or an evaluation starts."""
         if row.encoder:
-            return Place(row.encoder)
+            return Place(self._choose_encoder(row.encoder, seed if row.ensemble else 1))
         pretraining_seed = (seed - 1) % self._scale.pretraining_seeds + 1
         phases = self._plan_pretraining(row, pretraining_seed)
         if column.declared.at is None:
             return Place(phases[-1])
         return self._find_checkpoint(column.label, column.declared.at, phases)
+
+    def _choose_encoder(self, name: str, member: int) -> str:
+        """Returns the model of a member of an ensemble, counted from 1.
+
+        The members take turns with the model of the row and those of the same name with a number,
+        such as large, large2 and large3.
+        """
+        numbered = [other for other in self._encoders if is_numbered(other, name)]
+        return [name, *numbered][(member - 1) % (1 + len(numbered))]
 
     def _find_checkpoint(self, label: str, share: float, phases: Sequence[Step]) -> Place:
         """Returns the place of the checkpoint after a share of all updates of a pre-training."""
@@ -344,36 +374,37 @@ class Planner:
         flags |= row.pretraining | self._training_flags
         return self._make_step("evaluation", label, "run_pretraining", flags, seed=seed)
 
-    def _recipe(self, task: Task, row: Row) -> Flags:
+    def _recipe(self, task: Task, row: Row, special_flags: Flags) -> Flags:
         """Returns the flags of a fine-tuning; special ones have precedence over general ones."""
         flags = task.flags | self._scale.fine_tuning | self._scale.recipes.get(task.name, {})
         if not row.encoder:
             flags |= self._scale.from_text | self._scale.recipes_from_text.get(task.name, {})
-        flags |= row.fine_tuning
+        for name in special_flags:
+            flags |= self._catalogue.with_flag.get(name, {})
+        flags |= special_flags
         self._check_reserved(flags, RESERVED_FLAGS | task.data.keys())
         return flags | self._training_flags
 
     def _plan_fine_tuning(self, row: Row, column: ShownColumn, task: Task, seed: int) -> Step:
         """Returns the fine-tuning of a cell, after that on the row's first task if it has one."""
         model = self._plan_model(row, column, seed)
-        after = ""
         if row.first_task:
             first_task = self._catalogue.tasks[row.first_task]
-            first_step = self._make_fine_tuning(first_task, row, model, seed)
+            first_step = self._make_fine_tuning(first_task, row, row.fine_tuning, model, seed)
             model = self._single_model(first_step)
-            after = f"after {row.first_task}"
+        special_flags = column.declared.fine_tuning | row.fine_tuning
         return self._make_fine_tuning(
-            task, row, model, seed, after=after, evaluation=task.evaluation
+            task, row, special_flags, model, seed, evaluation=task.evaluation
         )
 
     def _make_fine_tuning(
         self,
         task: Task,
         row: Row,
+        special_flags: Flags,
         model: Place,
         seed: int,
         *,
-        after: str = "",
         evaluation: str | None = None,
     ) -> Step:
         """Returns a fine-tuning of a model; it evaluates with the flag `evaluation`."""
@@ -381,17 +412,19 @@ class Planner:
         if evaluation is not None:
             flags[evaluation] = True
         flags |= _data_places(task.data)
-        flags |= self._recipe(task, row)
+        flags |= self._recipe(task, row, special_flags)
         flags["random_seed"] = seed
+        is_second = isinstance(model.root, Step) and model.root.kind == _FINE_TUNING
+        after = f"after {row.first_task}" if is_second else ""
         label = _join_words(
             task.name,
-            self._model_label(row),
+            model.root if isinstance(model.root, str) else self._model_label(row),
             model.path,
             after,
-            _format_flags(row.fine_tuning),
+            _format_flags(special_flags),
             f"seed {seed}",
         )
-        return self._make_step("fine-tuning", label, task.script, flags, seed=seed)
+        return self._make_step(_FINE_TUNING, label, task.script, flags, seed=seed)
 
     def _single_model(self, fine_tuning: Step) -> Place:
         """Returns the place of the model of a fine-tuning; rejects a search, which has several."""

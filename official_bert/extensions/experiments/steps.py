@@ -122,6 +122,20 @@ def order_steps(steps: Iterable[Step]) -> list[Step]:
     return list(ordered)
 
 
+def find_missing_flag(script: str, flags: Iterable[str]) -> str | None:
+    """Return the first of some flags that a command lacks.
+
+    Args:
+        script: the name of the command.
+        flags: the names of the flags.
+
+    Returns:
+        The name, or None if the command has all flags.
+    """
+    names = {field.name for field in flag_fields(catalog.options_class(script))}
+    return next((flag for flag in flags if flag not in names), None)
+
+
 def check_step(step: Step, path: str) -> None:
     """Reject flags and fields of a configuration that the command of a step would not accept.
 

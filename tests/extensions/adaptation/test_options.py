@@ -53,7 +53,7 @@ ROWS = [
         "adapters of random weights",
         lambda folder: train(folder, "--lora_rank=2", "--init_checkpoint="),
         "--init_checkpoint: is not given for bert/",
-        "would stay random, since --lora_rank does not train it",
+        "would stay random, since this training leaves it as it is",
         leaves=("out/*",),
     ),
 ]

@@ -265,7 +265,7 @@ def test_weights_that_would_stay_random_need_a_flag(
         tf1.write(checkpoint, poor)
     flags = {"lora_rank": 2, "init_checkpoint": checkpoint}
 
-    message = rf"{sentence}.*, which would stay random, since --lora_rank does not"
+    message = rf"{sentence}.*, which would stay random, since this training"
     with pytest.raises(InputError, match=message):
         train(options, tmp_path / "refused", **flags)
     with pytest.raises(Begun):

@@ -291,7 +291,15 @@ def read_cells(page: str, row: str) -> list[float]:
         ("table5", ["BLiMP", "STS-B for MNLI-m", "CoLA for QNLI", "SQuAD"]),
         ("table6", ["LM (perplexity)", "BLiMP", "STS-B for MNLI-m", "CoLA for MRPC"]),
         ("table7", ["WNUT-17 for Dev F1", "WNUT-17 for Test F1"]),
-        ("table8", ["BLiMP", "STS-B for MNLI", "WNUT-17 for NER, fine-tuned"]),
+        (
+            "table8",
+            [
+                "BLiMP",
+                "STS-B for MNLI",
+                "WNUT-17 for NER, fine-tuned",
+                "WNUT-17 for NER, feature-based",
+            ],
+        ),
         (
             "figure5",
             [

@@ -43,7 +43,7 @@ def test_the_papers_tables_are_all_there():
         2,
         4,
         6,
-        2,
+        8,
         6,
     ]
 

@@ -10,6 +10,7 @@ import pytest
 
 from official_bert.extensions.experiments import execution
 from official_bert.extensions.experiments.steps import CONFIG, DATA, OUTPUT, Layout, Place, Step
+from official_bert.io import processes
 from official_bert.io.errors import InputError
 
 SCRIPT = """
@@ -141,6 +142,80 @@ def test_a_failure_stops_only_what_needs_it(layout, tmp_path):
     assert execution.execute(steps, layout) == []
     assert read_order() == ["bad", "other", "bad", "after"]
     assert execution.read_result(layout, bad)["is_resumed"]
+
+
+# A step of this script ends when its partner has begun, so that both must run at the same time.
+PAIRED_SCRIPT = """
+import os, sys, time
+flags = dict(word[2:].split("=", 1) for word in sys.argv[2:])
+name = flags["name"]
+with open(name + ".begun", "w") as file:
+    file.write(str(sorted(os.sched_getaffinity(0))))
+print("log of", name, os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH"), flush=True)
+deadline = time.monotonic() + 60
+while "partner" in flags and not os.path.exists(flags["partner"] + ".begun"):
+    assert time.monotonic() < deadline, "the partner does not run"
+    time.sleep(0.01)
+with open("order.txt", "a") as file:
+    file.write(name + "\\n")
+if flags.get("fails"):
+    sys.exit("it went wrong")
+"""
+
+
+def test_steps_run_at_the_same_time_and_one_failure_ends_no_other(layout, tmp_path, caplog):
+    (tmp_path / "program.py").write_text(PAIRED_SCRIPT)
+    one = make_step("one", partner="two")
+    two = make_step("two", partner="one", fails=True)
+    after_two = make_step("after_two", two)
+    third = make_step("third", one)
+    with caplog.at_level("INFO", logger="absl"):
+        failures = execution.execute([one, two, after_two, third], layout, num_parallel=2)
+    log = f"{layout.folder(two)}/log.txt"
+    end = "log of two true\nit went wrong"
+    assert failures == [f"fine-tuning two ended with status 1; the end of {log}:\n{end}"]
+    order = read_order()
+    assert sorted(order) == ["one", "third", "two"]
+    assert order.index("third") > order.index("one")
+    text = pathlib.Path(layout.folder(one), "log.txt").read_text()
+    assert text == "log of one true\n"
+    assert "2 of 4 steps are finished; still running: nothing" in caplog.text
+    assert "1 steps did not run" in caplog.text
+    shares = processes.share_cpus(2)
+    if all(shares):
+        cpus = [(tmp_path / f"{name}.begun").read_text() for name in ("one", "two")]
+        assert cpus == [str(share) for share in shares]
+    # The finished steps do not run again.
+    pathlib.Path("order.txt").unlink()
+    execution.execute([one, two, after_two, third], layout, num_parallel=2)
+    assert read_order() == ["two"]
+
+
+def test_an_interruption_ends_all_steps(layout, tmp_path, monkeypatch):
+    real_sleep = processes.time.sleep
+
+    def interrupt(secs):
+        real_sleep(secs)
+        if not interrupted and all(
+            pathlib.Path(f"{name}.begun").exists() for name in ("one", "two")
+        ):
+            interrupted.append(True)
+            raise KeyboardInterrupt
+
+    (tmp_path / "program.py").write_text(PAIRED_SCRIPT)
+    steps = [make_step(name, partner="nobody") for name in ("one", "two")]
+    started, interrupted = [], []
+    real_start = processes.Processes.start
+    monkeypatch.setattr(
+        processes.Processes,
+        "start",
+        lambda *args, **keywords: started.append(real_start(*args, **keywords)) or started[-1],
+    )
+    monkeypatch.setattr(processes.time, "sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        execution.execute(steps, layout, num_parallel=2)
+    assert len(started) == 2
+    assert all(process.poll() is not None for process in started)
 
 
 def test_checkpoints_are_deleted_when_no_step_needs_them(layout, tmp_path):

@@ -8,6 +8,7 @@ import dataclasses
 import pytest
 
 from official_bert.config import BertConfig
+from official_bert.extensions.experiments import steps
 from official_bert.extensions.experiments.declarations import list_experiments, read_experiment
 from official_bert.extensions.experiments.plan import Plan
 from official_bert.extensions.experiments.steps import Layout, Place, Step
@@ -141,6 +142,61 @@ def test_an_ensemble_after_triviaqa(monkeypatch):
     assert ensemble.endswith(f" --ensemble_dirs={first_member},{second_member}")
 
 
+def test_the_members_of_an_ensemble_take_turns_with_numbered_models():
+    experiment = read_experiment("table2", CATALOGUE)
+    single, ensemble = experiment.rows[2:4]
+    assert (single.label, ensemble.label) == ("BERT-Large, single", "BERT-Large, ensemble")
+    experiment = dataclasses.replace(experiment, rows=[single, ensemble])
+    names = ["base", "large3", "large", "large2", "large_cased"]
+    plan = plan_of(experiment, "small", encoders=names, num_seeds=2)
+    tuned = list_steps(plan, "fine-tuning")
+    starts = [(step.flag("model").root, step.flag("random_seed")) for step in tuned]
+    # Two seeds of the single model, and the five members of the ensemble; the first is shared.
+    members = [("large", 1), ("large2", 2), ("large3", 3), ("large", 4), ("large2", 5)]
+    assert sorted(starts) == sorted([*members, ("large", 2)])
+    (step,) = list_steps(plan, "ensemble")
+    roots = [place.root for place in step.flag("ensemble_dirs")]
+    assert [(root.flag("model").root, root.seed) for root in roots] == members
+
+
+FEATURE_FLAGS = {
+    "task_name": "feature_based",
+    "feature_layers": "sum_all",
+    "learning_rate": 1e-3,
+    "num_train_epochs": 10.0,
+    "train_batch_size": 32,
+}
+
+
+def test_feature_based_rows_and_columns_have_a_recipe_of_their_own():
+    plan = plan_of("table7", encoders=["base"], num_seeds=1)
+    *_, last = list_steps(plan, "fine-tuning")
+    assert {name: last.flag(name) for name in FEATURE_FLAGS} == FEATURE_FLAGS
+    plan = plan_of("table8")
+    tuned = [step for step in list_steps(plan, "fine-tuning") if step.flag("feature_layers")]
+    flags = FEATURE_FLAGS | {"feature_layers": "concat_last_four", "train_batch_size": 16}
+    assert len(tuned) == 4 * 2
+    for step in tuned:
+        assert {name: step.flag(name) for name in flags} == flags
+
+
+def test_without_the_extension_its_rows_and_columns_are_left_out(monkeypatch):
+    known = steps.flag_fields
+
+    def without_features(options_class):
+        return [each for each in known(options_class) if each.name != "feature_layers"]
+
+    monkeypatch.setattr(steps, "flag_fields", without_features)
+    reason = "run_ner has no --feature_layers, because its extension is not installed"
+    plan = plan_of("table7")
+    labels = [row.label for row in plan.rows]
+    assert labels == ["Fine-tuned, BERT-Large", "Fine-tuned, BERT-Base"]
+    assert f"row 'Feature-based, embeddings': {reason}" in plan.left_out
+    plan = plan_of("table8")
+    assert [column.label for column in plan.columns] == ["BLiMP", "MNLI", "NER, fine-tuned"]
+    assert f"column 'NER, feature-based': {reason}" in plan.left_out
+
+
 def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
     monkeypatch.chdir(ROOT)
     plan = plan_of("table7", encoders=["base"], num_seeds=1)
@@ -207,7 +263,7 @@ def test_rows_share_what_is_equal():
         "records": 1,
         "pretraining": 4 * 2,
         "minimal pairs": 4 * 2,
-        "fine-tuning": 4 * 2 * 2,
+        "fine-tuning": 4 * 3 * 2,
     }
 
 
@@ -390,7 +446,9 @@ def test_the_more_special_flags_of_a_fine_tuning_win(two_rows):
         """Return the learning rate, the epochs and the batch size of a task in a table."""
         plan = plan_of(name, scale, encoders=["base"])
         *_, step = [
-            step for step in list_steps(plan, "fine-tuning") if step.label.startswith(f"{task} ")
+            step
+            for step in list_steps(plan, "fine-tuning")
+            if step.label.startswith(f"{task} ") and not step.flag("feature_layers")
         ]
         return (
             step.flag("learning_rate"),
