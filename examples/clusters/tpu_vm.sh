@@ -3,9 +3,10 @@
 #
 #     nohup examples/clusters/tpu_vm.sh run_pretraining.py --flagfile=run.flags >> train.log 2>&1 &
 #
-# The TPU is that of this VM. For a slice of several hosts run it on host 0 alone, with its name, TPU_NAME=slice-1, and
-# TPU_LOAD_LIBRARY=0: that one process drives all hosts. A VM that was preempted and made again goes on with the same
-# command, as a startup script for instance; the flags name files on gs://.
+# The TPU is that of this VM. For a slice of several hosts start tpu_host.py on all of them, and this script on host 0
+# alone, with TPU_LOAD_LIBRARY=0 and TPU_NAME=grpc://HOST0:8470,grpc://HOST1:8470: that one process drives all hosts. A
+# VM that was preempted and made again goes on with the same command, as a startup script for instance; the flags name
+# files on gs://.
 set -u
 
 child=

@@ -16,7 +16,7 @@ import pytest
 from official_bert import catalog
 from official_bert.training import workers
 from tests.commands.pretraining_run import flags_of, make_base
-from tests.scripts import flag_list, run_here
+from tests.scripts import flag_list, forked_python, run_here, run_interpreter, run_python
 from tests.shared import ROOT, example
 from tests.test_replicas import assert_same_pretraining
 
@@ -218,6 +218,52 @@ def test_a_tpu_vm_starts_again_and_hands_sigterm_on(tmp_path):
     ran = run_program(SAVING_PROGRAM)
     assert ran.returncode == 143
     assert ran.stdout.splitlines()[-1] == "saved"
+
+
+_COMPUTES_ON_TWO_HOSTS = """
+import os, sys
+import tensorflow as tf
+tpu = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=sys.argv[1])
+tf.config.experimental_connect_to_cluster(tpu)
+for host in (0, 1):
+    with tf.device(f"/job:worker/task:{host}/device:CPU:0"):
+        result = tf.constant(2) + host
+    print(result.device, int(result), flush=True)
+os._exit(0)  # the usual end would wait for the servers
+"""
+
+
+def test_a_training_reaches_the_servers_of_the_hosts_of_a_slice():
+    first_port = find_two_free_ports()
+    hosts = [f"localhost:{first_port}", f"localhost:{first_port + 1}"]
+    program = TEMPLATES / "tpu_host.py"
+    servers = [
+        subprocess.Popen(
+            [forked_python(), program, f"--hosts={','.join(hosts)}", f"--index={index}"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for index in (0, 1)
+    ]
+    try:
+        for index, server in enumerate(servers):
+            assert server.stdout.readline() == f"host {index} of 2 serves {hosts[index]}\n"
+        tpu = ",".join(f"grpc://{host}" for host in hosts)
+        output = run_python("-c", _COMPUTES_ON_TWO_HOSTS, tpu).stdout
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+    places = [f"/job:worker/replica:0/task:{host}/device:CPU:0" for host in (0, 1)]
+    assert output.splitlines()[-2:] == [f"{places[0]} 2", f"{places[1]} 3"]
+
+
+@pytest.mark.parametrize("words", [[], ["--hosts=a,b"], ["--hosts=a,b", "--index=2"]])
+def test_a_host_without_a_number_of_its_own_is_refused(monkeypatch, words):
+    monkeypatch.delenv("TPU_WORKER_HOSTNAMES", raising=False)
+    monkeypatch.delenv("TPU_WORKER_ID", raising=False)
+    ran = run_interpreter(TEMPLATES / "tpu_host.py", *words, status=1)
+    assert "give --hosts with all hosts, and --index from 0 on" in ran.stderr
 
 
 def test_slurm_names_the_workers(monkeypatch, tmp_path):

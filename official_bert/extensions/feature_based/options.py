@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from official_bert.options.fields import option
+from official_bert.options.fields import MAX_LENGTH, between, option
 
 FEATURE_BASED = "feature_based"  # the name of the task
 # The choices of layers, in the order of the rows of table 7 of the paper.
@@ -17,7 +17,7 @@ FEATURE_LAYERS = (EMBEDDINGS, SECOND_TO_LAST, LAST, SUM_LAST_FOUR, CONCAT_LAST_F
 _ONLY_WITH = {"task_name": (FEATURE_BASED,)}
 
 
-WIDTH_RULE = "must be an even number above 0, half of it for each direction"
+WIDTH_RULE = f"must be an even number from 2 to {MAX_LENGTH}, half of it for each direction"
 
 
 def is_width(width: int) -> bool:
@@ -26,7 +26,7 @@ def is_width(width: int) -> bool:
     Args:
         width: the number of outputs.
     """
-    return width >= 2 and width % 2 == 0
+    return 2 <= width <= MAX_LENGTH and width % 2 == 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class FeatureOptions:
     )
     feature_cache_gb: float = option(
         20.0,
-        check=(lambda size: size >= 0, "must be at least 0"),
+        check=between(0, 1_000_000),
         only_with=_ONLY_WITH,
         help="With --task_name=feature_based, the largest size of --feature_cache_dir in GB. The "
         "files that were used least recently are deleted. A set that needs more space is not "
