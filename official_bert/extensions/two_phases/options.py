@@ -2,7 +2,16 @@
 
 import dataclasses
 
-from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, PROCESSES, SIZE, option
+from official_bert.options.fields import (
+    LENGTH,
+    MAX_NUMBER,
+    NOT_NEGATIVE,
+    POSITIVE,
+    PROCESSES,
+    SIZE,
+    between,
+    option,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +35,7 @@ class TwoPhaseOptions:
     num_train_steps: int = option(
         100000,
         basic=True,
-        check=(lambda steps: steps >= 10, "must be at least 10, so that each phase has an update"),
+        check=between(10, MAX_NUMBER, ", so that each phase has an update"),
         help="The number of updates of both phases together.",
     )
     num_warmup_steps: int | None = option(
