@@ -196,7 +196,10 @@ class Baselines:
 
 def baselines(output: pathlib.Path) -> Baselines:
     """Computes the baselines from the labels in the held-out records."""
-    from official_bert.data.records.framing import read_examples
+    from official_bert.io.quiet_imports import quiet_imports
+
+    with quiet_imports():
+        from official_bert.data.records.framing import read_examples
 
     pieces, labels = collections.Counter(), collections.Counter()
     for _, example in read_examples(str(output / "held_out.tfrecord")):

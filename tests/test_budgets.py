@@ -23,9 +23,9 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 MAX_STATEMENTS = {
     "checkpoints": 1019,
     "cli": 504,
-    "commands": 1154,
+    "commands": 1151,
     "compat": 245,
-    "data": 3226,
+    "data": 3236,
     "fine_tuning": 1163,
     "graph_text": 529,
     "io": 1442,
@@ -36,7 +36,7 @@ MAX_STATEMENTS = {
     "options": 516,
     "serving": 1057,
     "tasks": 4049,
-    "training": 1895,
+    "training": 1909,
 }
 MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200

@@ -113,9 +113,6 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer, wait
         read_lines = ending_documents(read_lines)
     num_shards = options.num_shards or shards.default_num_shards(_measure_files(input_files))
     job = shard_job(options, output_file, num_shards, tokenizer, part_description)
-    if job.part is not None and shards.is_complete(job):
-        logging.info("part %s is complete; delete %s to make it again", job.part, job.manifest_file)
-        return
     _keep_apart(options, job.outputs())
     shards.check_places(job)
     shards.check_no_others(job)

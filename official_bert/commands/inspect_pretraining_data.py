@@ -37,7 +37,7 @@ def run(options: InspectionOptions) -> None:
     source = resolve(options)
     options = source.options
     tokenizer = FullTokenizer(source.vocab_file)
-    input_files = expand_records(options.input_file, "input_file")
+    input_files = expand_records(options.input_file, "input_file", needs_all_parts=False)
     check_records_vocabulary(input_files, source.vocab_file, tokenizer.vocab)
     statistics = Statistics(tokenizer)
     progress = Progress("records read")

@@ -26,6 +26,7 @@ from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, Classificati
 from official_bert.options.training import BIAS_CORRECTED
 from official_bert.serving.predictor import Predictor, check_value
 from official_bert.tasks.registry import CLASSIFICATION
+from official_bert.training import run_log
 
 _COMMAND = "run_classifier"
 _DEV_SHARE = "dev_fraction"  # a flag of the extension tables
@@ -304,7 +305,7 @@ class Classifier(Predictor):
         if differences or earlier_training.was_killed_while_replacing(options.output_dir):
             replacing = earlier_training.replaced(options.output_dir, holds_other=bool(differences))
         with replacing, progress.shown_in_python(bool(verbose)):
-            score = fine_tune(options, sets, {earlier_training.DATA_FACT: digest})
+            score = fine_tune(options, sets, {run_log.ROWS_DIGEST: digest})
             if score:
                 progress.show_result(f"{options.output_dir}: {score.metric} {score.value:.4g}")
 

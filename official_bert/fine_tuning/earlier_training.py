@@ -17,7 +17,6 @@ from official_bert.model_dir import has_checkpoints
 from official_bert.options.fields import flag_names
 from official_bert.training import run_log
 
-DATA_FACT = "rows_sha256"  # in the start line of run_log.py: the digest of the training set
 # The folder of the files of the earlier training, until the new one is complete.
 _ASIDE = ".replaced"
 # The files that a training, its evaluations and its predictions write.
@@ -56,7 +55,9 @@ def find_differences(
     earlier = run_log.trainings(folder)
     if not earlier:
         return "other data and flags, of which its run.jsonl has no line"
-    other_data = "" if earlier[-1].get(DATA_FACT) == rows_sha256 else "other texts or labels"
+    other_data = (
+        "" if earlier[-1].get(run_log.ROWS_DIGEST) == rows_sha256 else "other texts or labels"
+    )
     names = flag_names(options_class, "changes_training")
     before = earlier[-1].get("flags") or {}
     changed = run_log.changed_flags(before, flags, names=names, options_class=options_class)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 FILE = "run.jsonl"
+ROWS_DIGEST = "rows_sha256"  # the field of a start of Classifier.train: the digest of its data
 TYPED_FLAGS = "typed_flags"  # the field of a start with the flags as the user typed them
 _WEIGHTS_FLAG = "init_checkpoint"
 START, TRAIN, EVALUATION, CHECKPOINT, END = "start", "train", "evaluation", "checkpoint", "end"

@@ -34,6 +34,18 @@ _DATA_FLAGS = (
 )
 # Flags that say what a run does and where, and not how it trains.
 _RUN_FLAGS = {"output_dir", "do_train", "do_eval", "do_predict", "report"}
+# Flags that a call of Classifier.train implies, and those of which the argument has another name.
+_IMPLIED_FLAGS = {
+    "task_name",
+    "output_dir",
+    "do_train",
+    "do_eval",
+    "text_a_column",
+    "text_b_column",
+    "label_column",
+    "label_type",
+}
+_ARGUMENTS = {"dev_fraction": "dev"}
 # Without a recorded main metric, the first of these is shown.
 _MAIN_METRICS = ("eval_accuracy", "eval_f1", "f1", "eval_spearman", "masked_lm_accuracy", "loss")
 
@@ -240,13 +252,27 @@ class RunRecord:
 
     @property
     def command(self) -> str:
-        """The command that repeats the run, for a shell."""
+        """The command that repeats the run, for a shell; for Classifier.train the call."""
         flags = {**self.changed_flags, "random_seed": self.start.get("seed")}
+        if run_log.ROWS_DIGEST in self.start:
+            return _format_call(flags)
         words = [f"official-bert {self.script}"]
         for name, value in flags.items():
             if value is not None:
                 words.append(shlex.quote(format_flag(name, value)))
         return " \\\n  ".join(words)
+
+
+def _format_call(flags: Mapping[str, Any]) -> str:
+    """Returns the call of Classifier.train with some flags."""
+    arguments = [repr(flags.get("output_dir")), "texts", "labels"]
+    if flags.get("do_eval") and "dev_fraction" not in flags:
+        arguments.append("dev=(dev_texts, dev_labels)")
+    for name, value in flags.items():
+        if name not in _IMPLIED_FLAGS and value is not None:
+            arguments.append(f"{_ARGUMENTS.get(name, name)}={value!r}")
+    lines = ",\n    ".join(arguments)
+    return f"Classifier.train(\n    {lines},\n)"
 
 
 def is_number(value: object) -> TypeGuard[float]:

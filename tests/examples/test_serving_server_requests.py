@@ -4,6 +4,7 @@ traceback in its log.
 
 import http.server
 import json
+import os
 import socket
 import sys
 import threading
@@ -16,6 +17,13 @@ import tensorflow as tf
 from tests.shared import example
 
 LISTS = 100_000
+
+
+def test_messages_of_imports_are_hidden(capfd):
+    with example("serving_server").hidden_messages():
+        os.write(2, b"failed call to cuInit")
+    os.write(2, b"heard")
+    assert capfd.readouterr().err == "heard"
 
 
 class Doubler(tf.Module):

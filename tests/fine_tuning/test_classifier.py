@@ -446,7 +446,7 @@ def earlier_training(folder, **flags):
         "flags": written,
         "num_updates": 2,
         "first_step": 0,
-        earlier.DATA_FACT: earlier.rows_digest(ROWS),
+        run_log.ROWS_DIGEST: earlier.rows_digest(ROWS),
     }
     run_log.write(str(folder), run_log.START, line)
     return written

@@ -88,8 +88,8 @@ IN_PLACE_OF_SHARDS = [
     ),
     row(
         "a work file",
-        lambda at: full_folder(at, ".rec.sharded/00000.txt"),
-        "00000.txt: is a folder where a file is expected",
+        lambda at: full_folder(at, ".rec.sharded/00000.records"),
+        "00000.records: is a folder where a file is expected",
     ),
     row("beside work files", lambda at: full_folder(at, ".rec.sharded/00000.mine"), leaves=SHARDS),
     row(
@@ -206,7 +206,7 @@ INPUTS = [
     row(f"input that is a {what}", lambda at, path=path: features(at, input_file=path), says)
     for what, path, says in (
         ("folder", "classification", "classification: is a folder"),
-        ("unknown scheme", "s3://bucket/file", "UnimplementedError"),
+        ("unknown scheme", "nowhere://bucket/file", "nowhere://"),
     )
 ]
 
@@ -215,7 +215,7 @@ OUTPUTS = IN_PLACE_OF_SHARDS + [
     for what, path, says in (
         ("folder", "classification", "classification: cannot be written, it is a folder"),
         ("file in no folder", "absent/out", "check that its folder exists"),
-        ("unknown scheme", "s3://bucket/file", "UnimplementedError"),
+        ("unknown scheme", "nowhere://bucket/file", "nowhere://"),
         ("empty name", "", "--output_file=: a name is empty; give one"),
     )
 ]

@@ -73,6 +73,7 @@ OF_VECTORS = (
 )
 PAIR_LINES = [f"the cat {number}\tthe train {number} left\n" for number in range(50)]
 PAIRS = "".join(["anchor\tpositive\n", *PAIR_LINES])
+OF_SHARDS = ("--generator=sharded", "--num_shards=2", "--part=1/1")
 OF_CORPUS = ("--max_seq_length=32", "--dupe_factor=2")
 
 
@@ -125,6 +126,9 @@ JOBS = {
     ),
     "data creation": Job(
         lambda folder: corpus(folder, "out/a.tfrecord,out/b.tfrecord.gz", *OF_CORPUS), _of_folder
+    ),
+    "sharded data creation": Job(
+        lambda folder: corpus(folder, "out/a", *OF_CORPUS, *OF_SHARDS), _of_folder
     ),
     "mining": Job(
         lambda folder: mining(folder, "--batch_size=1", output_file="out/mined.jsonl", pairs=PAIRS),

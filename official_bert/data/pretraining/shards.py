@@ -77,7 +77,7 @@ _DETERMINING = (
 _WORK_NAME = re.compile(r"\d{5}\.(records|json)|\.\d{5}\.(records|json)\.tmp-\d+")
 _COPIED_BYTES = 1 << 24
 _TEXT_PREFIX = "text-"
-_TEXT_FOLDER = re.compile(rf"{_TEXT_PREFIX}.+")
+_TEXT_FOLDER = re.compile(rf"{_TEXT_PREFIX}[a-z0-9_]{{8}}")  # as tempfile.mkdtemp names it
 # A smaller corpus has shards, too, for several processes.
 _SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16
 
@@ -322,7 +322,8 @@ def write_shards(
     """Makes all files; they do not depend on the number of processes.
 
     Args:
-        job: what to make. Shards that an earlier run of the same job finished are kept.
+        job: what to make. Shards that an earlier run of the same job finished are kept, and a part
+            that is complete.
         input_files: the files of the corpus, in order.
         num_workers: the number of processes that make shards; 1 for this process alone.
         read_lines: a function of a file's name that yields its lines; by default those of a text
@@ -335,6 +336,11 @@ def write_shards(
         InputError: a file cannot be read or written, the corpus has no text, or a worker process
             was killed.
     """
+    manifest = _read_complete_manifest(job)
+    if manifest is not None:
+        logging.info("part %s is complete; delete %s to make it again", job.part, job.manifest_file)
+        _clear(job, keep_finished=False)
+        return manifest
     _clear(job, keep_finished=True)
     try:
         with _start_workers(job, num_workers) as workers:
@@ -363,28 +369,25 @@ def remove_work_folder(job: ShardJob) -> None:
         os.rmdir(job.work_folder)
 
 
-def is_complete(job: ShardJob) -> bool:
-    """Returns whether the manifest of an earlier run describes the job, and all its files exist.
+def _read_complete_manifest(job: ShardJob) -> dict | None:
+    """Returns the manifest of an earlier run of a part if it describes the job and all its files
+    exist, otherwise None.
 
     The text is not read: of the input files, the names and the sizes of a part are compared.
-
-    Args:
-        job: the job, which is a part.
-
-    Raises:
-        InputError: the manifest cannot be read.
     """
-    if not files.exists(job.manifest_file):
-        return False
+    if job.part is None or not files.exists(job.manifest_file):
+        return None
     manifest = reading.check_object(reading.read_json(job.manifest_file), job.manifest_file)
     for name, value in json.loads(json.dumps(job.described)).items():
         if manifest.get(name) != value:
-            return False
+            return None
     sizes = {
         os.path.join(os.path.dirname(job.output_file), shard["file"]): shard["bytes"]
         for shard in reading.field(manifest, "shards", list, job.manifest_file)
     }
-    return all(files.exists(path) and files.size(path) == sizes[path] for path in sizes)
+    if all(files.exists(path) and files.size(path) == sizes[path] for path in sizes):
+        return manifest
+    return None
 
 
 def _clear(job: ShardJob, keep_finished: bool):
@@ -398,7 +401,7 @@ def _clear(job: ShardJob, keep_finished: bool):
                 finished_files |= {job.report_file(number), job.finished_file(number)}
     for name in files.list_folder(job.work_folder):
         path = os.path.join(job.work_folder, name)
-        if _TEXT_FOLDER.fullmatch(name):
+        if _TEXT_FOLDER.fullmatch(name) and files.is_folder(path):
             files.remove_folder(path)
         elif _WORK_NAME.fullmatch(name) and path not in finished_files:
             files.remove(path)
@@ -461,6 +464,9 @@ def _distribute(
         calls.append((folder, input_files, read_lines))
     progress = Progress("parts of the text distributed", len(calls))
     distributed: dict[str, DistributedFiles] = {}
+    # A single run stays in this process, which shows its progress.
+    if len(calls) == 1:
+        workers = None
     for folder, result in _results(job, workers, _distribute_run, calls):
         distributed[folder] = result
         if len(calls) > 1:

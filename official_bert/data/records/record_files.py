@@ -126,14 +126,15 @@ def _log_example(
     log_example(tokens, is_first, details)
 
 
-def expand_records(patterns: Iterable[str], flag: str) -> list[str]:
+def expand_records(patterns: Iterable[str], flag: str, needs_all_parts: bool = True) -> list[str]:
     """Returns the record files that the names and globs of a flag match.
 
-    Manifests that globs match are left out. Globs have to match all parts of a set of parts.
+    Manifests that globs match are left out.
 
     Args:
         patterns: names and globs of files.
         flag: the name of the flag, for errors.
+        needs_all_parts: whether globs have to match all parts of each set of parts.
 
     Raises:
         InputError: there is no such file, or a set of parts is incomplete.
@@ -143,8 +144,9 @@ def expand_records(patterns: Iterable[str], flag: str) -> list[str]:
     for path in files.expand(patterns, flag):
         if path in distinct_patterns or not path.endswith(MANIFEST_SUFFIX):
             records.append(path)
-    matches = {path for path in records if path not in distinct_patterns}
-    check_complete(matches, records, flag)
+    if needs_all_parts:
+        matches = {path for path in records if path not in distinct_patterns}
+        check_complete(matches, records, flag)
     if not records:
         raise InputError(
             f"--{flag}: no file of records matches {','.join(distinct_patterns)!r}; check the path "

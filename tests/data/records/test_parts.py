@@ -95,6 +95,12 @@ def test_a_glob_that_leaves_a_part_out_is_refused(records):
     assert len(expand(records, *names)) == len(names)
 
 
+def test_parts_can_be_inspected_before_all_are_made(records):
+    pattern = f"{records}/train-part-00002*"
+    paths = expand_records([pattern], "input_file", needs_all_parts=False)
+    assert [path[-18:] for path in paths] == ["003-00000-of-00002", "003-00001-of-00002"]
+
+
 def test_a_missing_shard_is_named(records):
     (records / "train-part-00003-of-00003-00001-of-00002").unlink()
     with pytest.raises(InputError, match="00003-of-00003-00001-of-00002 is missing; copy it, or"):

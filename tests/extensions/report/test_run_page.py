@@ -313,3 +313,29 @@ def test_slow_reading_is_named(tmp_path):
     assert (
         "A thread made the batches in 64.5 s: the updates wait for it." in write_page(folder).text
     )
+
+
+def test_a_training_in_python_is_repeated_in_python(tmp_path):
+    typed_flags = {
+        "task_name": "text",
+        "label_type": "single",
+        "text_a_column": "text_a",
+        "label_column": "label",
+        "do_train": True,
+        "do_eval": True,
+        "dev_fraction": 0.15,
+        "model": "minilm",
+        "num_train_epochs": 4.0,
+        "output_dir": "my_model",
+    }
+    page = write_page(folders.write_run(tmp_path, typed_flags=typed_flags, rows_sha256="cccc"))
+    call = """Classifier.train(
+    'my_model',
+    texts,
+    labels,
+    dev=0.15,
+    model='minilm',
+    num_train_epochs=4.0,
+    random_seed=7,
+)"""
+    assert call in page.text
