@@ -170,7 +170,7 @@ data/records/pretraining_input.py: data/records/test_pretraining_input.py
 data/tables.py: data/test_tables.py
     text.removeprefix("\ufeff") -> text
 data/tag_schemes.py: data/test_tag_schemes.py data/test_tables.py
-    tag[0] == "I" and _begins_chunk(before, tag) -> tag[0] == "I"
+    tag[0] == old_mark and _begins_chunk(before, tag) -> tag[0] == old_mark
     before == OUTSIDE or tag[1:] != before[1:] -> tag[1:] != before[1:]
     "I": "I", "L": "I", "U": "B" -> "I": "I", "L": "B", "U": "B"
 data/column_roles.py: data/test_column_roles.py
@@ -378,7 +378,7 @@ config.py: test_config.py
     "gelu": "gelu_new", "gelu_erf": "gelu" -> "gelu": "gelu", "gelu_erf": "gelu_new"
     0 <= value < 1 -> 0 <= value <= 1
 cli/flags.py: cli/test_flags.py
-    lambda value: value is not None, _MISSING -> lambda value: True, _MISSING
+    lambda value: value is not None, sentence -> lambda value: True, sentence
 """
 
 
