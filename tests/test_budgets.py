@@ -27,7 +27,7 @@ MAX_STATEMENTS = {
     "compat": 245,
     "data": 3236,
     "fine_tuning": 1163,
-    "graph_text": 529,
+    "graph_text": 532,
     "io": 1442,
     "metrics": 390,
     "modeling": 1115,

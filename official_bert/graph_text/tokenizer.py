@@ -250,7 +250,7 @@ class TextTokenizer(tf.Module):
                 Otherwise, white space separates words.
         """
         characters = self._characters(texts)
-        tokens = self._basic_tokens(characters)
+        tokens = self._basic_tokens(characters, is_each_alone=splits_tokens)
         words = _list_tokens(characters, tokens) if splits_tokens else _find_words(characters)
         pieces = self._place_pieces(tokens, words)
         if unknown_words:
@@ -337,12 +337,19 @@ class TextTokenizer(tf.Module):
             classes=classes,
         )
 
-    def _basic_tokens(self, characters: _Characters) -> _Tokens:
-        """Splits texts into the tokens of BasicTokenizer."""
+    def _basic_tokens(self, characters: _Characters, is_each_alone: bool = False) -> _Tokens:
+        """Splits texts into the tokens of BasicTokenizer.
+
+        If each token is alone, its letters are lower-cased as if it were a text, as those of the
+        words of a tagger.
+        """
         codes = characters.codes.values
         counts = characters.classes & COUNT
         if self._do_lower_case:
-            codes = self._with_final_sigmas(characters)
+            texts = characters.codes.value_rowids()
+            if is_each_alone:
+                texts = tf.cast(characters.parts, texts.dtype)
+            codes = self._with_final_sigmas(characters, texts)
         _, outputs = self._look_up(codes)
         # Replace each character by nothing, by one character, or by several.
         source = tf.repeat(_indices(codes), counts)  # [new characters]
@@ -376,15 +383,20 @@ class TextTokenizer(tf.Module):
             spans=tf.boolean_mask(spans, is_token),
         )
 
-    def _with_final_sigmas(self, characters: _Characters) -> tf.Tensor:
-        """Returns the code points with final sigmas in place of capital sigmas that become one."""
+    def _with_final_sigmas(self, characters: _Characters, texts: tf.Tensor) -> tf.Tensor:
+        """Returns the code points with final sigmas in place of capital sigmas that become one.
+
+        Args:
+            characters: the characters.
+            texts: int64[characters], the text of each character. Neighbours are of the same text.
+        """
         codes = characters.codes.values
         classes = characters.classes
         counts = ~_has(classes, CASE_IGNORABLE)
         # For each counting character, and at both ends: whether it is a cased letter, and its text.
         is_cased = _has(tf.boolean_mask(classes, counts), CASED)
         is_cased = tf.concat([[False], is_cased, [False]], 0)
-        texts = tf.boolean_mask(characters.codes.value_rowids(), counts)
+        texts = tf.boolean_mask(texts, counts)
         texts = tf.concat([[-1], texts, [-1]], 0)
         sigmas = _true_indices(codes == _SIGMA)
         index = tf.gather(_count_up_to_each(counts), sigmas)  # among the counting ones
