@@ -20,7 +20,7 @@ FLAGS = {name: set(flags.split()) for name, _, flags in (line.partition(":") for
 # The command that a guide adds as an example.
 EXAMPLES = {"count_tokens"}
 # The flags that every script has, and those of absl.
-COMMON_FLAGS = {"flagfile", "help", "helpfull", "strict_flags", "verbosity"}
+COMMON_FLAGS = {"flagfile", "help", "strict_flags", "verbosity"}
 
 
 def list_commands(text: str) -> list[list[str]]:

@@ -83,7 +83,7 @@ class Predictor(Extensible):
 
         predictor = Predictor("quickstart_output/full/bert")
         predictor.fill_mask("The expression [MASK] evaluated in the current scope.", top_k=1)
-        # [{"score": 0.614, "token": "is", "sequence": "The expression is evaluated ..."}]
+        # [{"score": ..., "token": "is", "sequence": "The expression is evaluated ..."}]
         predictor  # says which method fits the model: classify, answer, tag, encode or fill_mask
         ```
     """
