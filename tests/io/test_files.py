@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import re
+import sys
 import threading
 
 import pytest
@@ -187,3 +188,11 @@ def test_a_pipe_is_read_however_late_its_writer_writes(tmp_path, monkeypatch):
         is_open.set()
         assert pipe.read() == "é\n"
     writer.join()
+
+
+def test_a_remote_path_without_tensorflow_and_fsspec_is_refused(monkeypatch):
+    """As in the environment of Apache Beam, where nothing but fsspec could open it."""
+    monkeypatch.setattr(files, "_tensorflow_schemes", frozenset)
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(InputError, match="nothing://: fsspec cannot open such paths"):
+        files.exists("nothing://bucket/file")

@@ -134,13 +134,18 @@ class Stop(BaseException):
     """Ends a run in this process, as a signal does."""
 
 
-@pytest.mark.parametrize("scheme", ["ram://", "memory://", "local://"])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "ram://",
+        pytest.param("memory://", marks=pytest.mark.needs_extra("fsspec")),
+        pytest.param("local://", marks=pytest.mark.needs_extra("fsspec")),
+    ],
+)
 def test_remote_folders(text_folder, parts, tmp_path, monkeypatch, scheme):
     """TensorFlow's file system, and two of fsspec. A run that ends while it copies leaves no half
     file under a final name, and the next run copies the rest.
     """
-    if scheme != "ram://":
-        pytest.importorskip("fsspec")
     folder = f"{scheme}{tmp_path}/remote"
     files.make_folder(folder)
     for path in text_folder.iterdir():
