@@ -28,7 +28,7 @@ MAX_STATEMENTS = {
     "data": 3236,
     "fine_tuning": 1163,
     "graph_text": 532,
-    "io": 1443,
+    "io": 1445,
     "metrics": 390,
     "modeling": 1115,
     "modules": 1822,
@@ -38,7 +38,7 @@ MAX_STATEMENTS = {
     "tasks": 4049,
     "training": 1909,
 }
-MAX_LONG_SIGNATURES = 20  # functions of more than 6 arguments, each with a reason at its noqa
+MAX_LONG_SIGNATURES = 21  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
 # Expression nodes a line of code: the mean of the package, of a file in it, and of the tests.
 MAX_MEAN_DENSITY = 4.0

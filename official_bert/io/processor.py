@@ -12,6 +12,8 @@ def instruction_sets() -> frozenset[str]:
     """
     if not CPU_INFO.exists():
         return frozenset()
-    lines = CPU_INFO.read_text(encoding="utf-8").splitlines()
-    flags = next((line for line in lines if line.startswith("flags")), "")
-    return frozenset(flags.partition(":")[2].split())
+    for line in CPU_INFO.read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "flags":
+            return frozenset(value.split())
+    return frozenset()

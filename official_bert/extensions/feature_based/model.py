@@ -63,13 +63,13 @@ def choose_layers(feature_layers: str, num_layers: int) -> list[int]:
         raise InputError(
             f"feature_layers: an encoder of one layer has no {SECOND_TO_LAST}; choose {LAST}"
         )
-    first_of_four = max(1, num_layers - 3)
+    fourth_to_last = max(1, num_layers - 3)
     ranges = {
         EMBEDDINGS: range(1),
         SECOND_TO_LAST: range(num_layers - 1, num_layers),
         LAST: range(num_layers, num_layers + 1),
-        SUM_LAST_FOUR: range(first_of_four, num_layers + 1),
-        CONCAT_LAST_FOUR: range(first_of_four, num_layers + 1),
+        SUM_LAST_FOUR: range(fourth_to_last, num_layers + 1),
+        CONCAT_LAST_FOUR: range(fourth_to_last, num_layers + 1),
         SUM_ALL: range(1, num_layers + 1),
     }
     return list(ranges[feature_layers])

@@ -150,10 +150,10 @@ def _check(options: TwoPhaseOptions):
             f"sequences have up to {max(lengths)} tokens; raise it, or give a shorter "
             "--phase2_max_seq_length"
         )
+    command_flags = {field.name for field in dataclasses.fields(options)}
     for word in options.training_flags:
         name = word.lstrip("-").partition("=")[0]
-        own_names = {field.name for field in dataclasses.fields(options)}
-        if name in _RESERVED_FLAGS or name in own_names:
+        if name in _RESERVED_FLAGS or name in command_flags:
             raise InputError(f"{word}: pretrain_two_phases sets this flag; give it before --")
 
 
