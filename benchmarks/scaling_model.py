@@ -30,9 +30,8 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from flops import training_flops
-
 from official_bert import BertConfig
+from official_bert.training.flops import training_flops
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 PARAMETERS = {"base": 110.1e6, "large": 336.2e6}  # with the heads of pre-training

@@ -36,6 +36,7 @@ from official_bert.tokenizer_config import TokenizerConfig
 from official_bert.training import distribution, loop, reporting, run_log, starting_point
 from official_bert.training.batches import HostBatches, RecordBatches
 from official_bert.training.calls import Ramp
+from official_bert.training.flops import training_flops
 from official_bert.training.plan import TrainPlan
 from official_bert.training.trainer import Trainer
 from official_bert.training.workers import Workers, output_folder
@@ -190,6 +191,9 @@ def _make_trainer(
         num_warmup_steps=options.num_warmup_steps,
         weights=plugin.weight_plan(),
         stop_at_step=options.stop_at_step,
+        example_flops=training_flops(
+            config, 1, options.max_seq_length, options.max_predictions_per_seq
+        ),
         max_train_hours=options.max_train_hours,
         reads_worker_files=options.file_order in WORKER_ORDERS,
     )

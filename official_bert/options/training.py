@@ -118,6 +118,14 @@ class OptimizationOptions:
         return f"give --optimizer_type={BIAS_CORRECTED}, " if self.optimizer_type == ADAMW else ""
 
 
+def _is_range(text: str) -> bool:
+    """Returns whether a text names two updates, the first not after the second."""
+    first, colon, last = text.partition(":")
+    if not (colon and first.isdecimal() and last.isdecimal()):
+        return False
+    return 0 < int(first) <= int(last)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions, ConfigOptions):
     """Flags that the trainers share; their scripts add the others.
@@ -174,6 +182,13 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
         check=POSITIVE,
         help="The number of updates between two progress lines. By default it is 5 % of the "
         "training, but not more than 100.",
+    )
+    profile_steps: str | None = option(
+        None,
+        check=(_is_range, "must be two numbers of updates, such as 10:15"),
+        only_with={"do_train": ()},
+        help="Trace these updates, such as 10:15, with TensorFlow's profiler, and write the trace "
+        "to the folder profile in --output_dir.",
     )
     random_seed: int | None = option(
         None,
@@ -305,6 +320,13 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         "--output_dir. The learning rate and --train_batch_size_ramp then follow the time, or "
         "the updates if these are ahead. --num_train_steps still ends a training that reaches it "
         "first, and the warm-up counts updates.",
+    )
+    peak_flops: float | None = option(
+        None,
+        check=POSITIVE,
+        help="The operations a second of one device at its best, such as 989e12, for the share of "
+        "them that the training uses (mfu in the log). Many NVIDIA GPUs are known without this "
+        "flag.",
     )
     train_batch_size_ramp: list[str] | None = option(
         None,

@@ -54,6 +54,8 @@ class TrainPlan:
         weights: which weights are trained, and how.
         stop_at_step: the number of updates after which this run ends, although the learning rate is
             that of `num_train_steps`; None for `num_train_steps`.
+        example_flops: the operations of the matrix products of an update for each example, as
+            `flops.training_flops` counts them; None if they are unknown.
         max_train_hours: the hours after which the training ends, if it does not end before.
         reads_worker_files: whether each worker reads records of its own, and saves its position in
             them.
@@ -65,5 +67,6 @@ class TrainPlan:
     num_warmup_steps: int
     weights: WeightPlan = WeightPlan()
     stop_at_step: int | None = None
+    example_flops: int | None = None
     max_train_hours: float | None = None
     reads_worker_files: bool = False

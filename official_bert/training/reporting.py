@@ -38,6 +38,7 @@ from official_bert.training.step import GRADIENT_NORM, TOKENS, Objective
 from official_bert.training.time_limit import TimeLimit
 
 LEARNING_RATE = "learning_rate"
+MFU = "mfu"  # the share of the devices' peak that the matrix products use
 FINISHED, STOPPED_EARLY = "finished", "stopped early"
 _LARGEST = float(np.finfo(np.float32).max)  # the perplexity of a loss above 88 is larger
 # Of more metrics than these, a terminal shows the main ones. The table of the labels follows them.
@@ -90,9 +91,12 @@ class TrainingReport:
         metrics: the metrics of the last report.
         evaluation: the main metric of the last evaluation during the training, by its name.
         num_train_steps: the number of updates of the training, which may change.
+        utilization: the share of the devices' peak that one example a second uses; None if it is
+            unknown.
         read_secs: returns the seconds that threads took to make the batches; None if unknown.
     """
 
+    utilization: float | None = None
     read_secs: Callable[[], float | None] = staticmethod(lambda: None)
 
     def __init__(
@@ -285,6 +289,8 @@ class TrainingReport:
         if speeds:
             yield f"{speeds['examples_per_second']:.1f} examples/s"
             yield f"{speeds['tokens_per_second']:.0f} tokens/s"
+            if MFU in speeds:
+                yield f"mfu {speeds[MFU]:.3g}"
             left_secs = (self.num_train_steps - self._step) * past.secs / past.steps
             if self._limit:
                 left_secs = min(left_secs, self._limit.secs_left)
@@ -354,10 +360,13 @@ class TrainingReport:
         """
         if not past.steps:
             return {}
-        return {
+        speeds = {
             "examples_per_second": past.examples / past.secs,
             "tokens_per_second": past.tokens / past.secs,
         }
+        if self.utilization is not None:
+            speeds[MFU] = self.utilization * speeds["examples_per_second"]
+        return speeds
 
     def _now(self) -> _Interval:
         """Returns the interval from the start of the clock to now."""

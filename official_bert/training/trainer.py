@@ -28,10 +28,11 @@ from official_bert.optimization import make_optimizer
 from official_bert.optimization.adam import has_xla
 from official_bert.options.shared import FLOAT16
 from official_bert.options.training import PER_REPLICA, TrainingOptions
-from official_bert.training import distribution, precision, run_log, starting_point
+from official_bert.training import distribution, flops, precision, run_log, starting_point
 from official_bert.training.calls import MAX_LOG_STEPS, Calls, Ramp, Stops
 from official_bert.training.loop import Batches, Sums, compiled_steps
 from official_bert.training.plan import TrainPlan
+from official_bert.training.profiling import Profile
 from official_bert.training.reporting import TrainingReport
 from official_bert.training.run_log import EVALUATION_SECS, READ_SECS, SAVE_SECS, UPDATE_SECS
 from official_bert.training.step import Objective, RampObjective, TrainingStep
@@ -105,10 +106,12 @@ class Trainer:
         if plan.stop_at_step is not None:
             self.last_step = min(plan.stop_at_step, plan.num_train_steps)
         self._report: TrainingReport | None = None
+        self._example_flops = plan.example_flops
 
         # The devices, and the type of their matrix products.
         precision.check_dtype(options.dtype, strategy)
         dtype, self._device_metadata = precision.choose(options.dtype, strategy)
+        self._dtype = dtype
 
         # The checkpoints of the folder, and the seed of the run.
         check_not_lost(plan.run_dir)
@@ -283,18 +286,21 @@ class Trainer:
             return
         report = self._report = self._make_report(objective)
         report.read_secs = functools.partial(getattr, batches, READ_SECS, None)
-        calls = self._make_calls(objective, batches, hooks, ramp or Ramp(), report)
+        profile = Profile(self.options.profile_steps, self.options.output_dir)
+        calls = self._make_calls(objective, batches, hooks, ramp or Ramp(), report, profile)
         if self.checkpoints.latest is None:
             self._save(step, batches)
 
-        with self._summarised(report):
+        with self._summarised(report), profile:
             is_over = step > 0 and self._call_hooks(hooks, step, calls)
             while step < calls.stops.num_train_steps and not is_over:
                 with processes.deferred() as arrived_signal:
                     # Make several updates.
+                    profile.update(step)
                     with report.timed(UPDATE_SECS):
                         call = calls.run(step, arrived_signal)
                     step = call.step
+                    profile.update(step)
 
                     # Report and save.
                     if call.is_interrupted or calls.stops.logs_at(step):
@@ -370,7 +376,7 @@ class Trainer:
             hook(step, {})
 
     def _make_report(self, objective: Objective) -> TrainingReport:
-        return TrainingReport(
+        report = TrainingReport(
             self.options,
             self.last_step,
             objective,
@@ -378,6 +384,22 @@ class Trainer:
             self._loss_scale,
             self._limit,
         )
+        report.utilization = self._utilization()
+        return report
+
+    def _utilization(self) -> float | None:
+        """Returns the share of the devices' peak that one example a second uses; None if unknown.
+
+        --peak_flops replaces the peak of a known device.
+        """
+        if self._example_flops is None:
+            return None
+        peak = getattr(self.options, "peak_flops", None)
+        if peak is None:
+            peak = flops.find_peak(self._dtype, distribution.device_kind(self.strategy))
+        if peak is None:
+            return None
+        return self._example_flops / (peak * self.strategy.num_replicas_in_sync)
 
     def _make_calls(
         self,
@@ -386,6 +408,7 @@ class Trainer:
         hooks: Sequence[Hook],
         ramp: Ramp,
         report: TrainingReport,
+        profile: Profile,
     ) -> Calls:
         def compile_steps(num_batches: int) -> Callable[[Batches, int], Sums]:
             update_objective = objective
@@ -403,7 +426,7 @@ class Trainer:
             steps_per_loop=self.steps_per_loop,
             log_every_steps=self.log_every_steps,
             save_every_steps=(self.options.save_checkpoints_steps, *hook_steps),
-            single_steps=ramp.starts,
+            single_steps=(*ramp.starts, *profile.stops),
         )
         return Calls(
             compile_steps=compile_steps,

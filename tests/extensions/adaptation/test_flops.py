@@ -2,11 +2,11 @@
 
 import tensorflow as tf
 
-from benchmarks.flops import training_flops
 from official_bert import BertModel
 from official_bert.extensions.adaptation.lora import enable_lora
+from official_bert.training.flops import training_flops
 from tests.graphs import gradient_graph, products_of
-from tests.test_flops import TINY, operations_of
+from tests.training.test_flops import TINY, operations_of
 
 
 def list_computed(graph) -> list[tf.Operation]:

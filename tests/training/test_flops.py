@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from benchmarks.flops import forward_flops, training_flops
 from official_bert import BertConfig, BertPretrainer
 from official_bert.modeling import vocabulary_loss
 from official_bert.tasks.pretraining.objective import PretrainingObjective
+from official_bert.training.flops import forward_flops, training_flops
 from tests import toy
 from tests.graphs import gradient_graph, products_of
 
