@@ -58,6 +58,7 @@ class Scale:
     recipes: dict[str, Flags] = field(default_factory=dict)
     from_text: Flags = field(default_factory=dict)
     recipes_from_text: dict[str, Flags] = field(default_factory=dict)
+    with_flag: dict[str, Flags] = field(default_factory=dict)
 
     @property
     def phases(self) -> list[tuple[Flags, Flags]]:

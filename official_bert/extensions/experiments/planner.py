@@ -380,7 +380,7 @@ class Planner:
         if not row.encoder:
             flags |= self._scale.from_text | self._scale.recipes_from_text.get(task.name, {})
         for name in special_flags:
-            flags |= self._catalogue.with_flag.get(name, {})
+            flags |= self._catalogue.with_flag.get(name, {}) | self._scale.with_flag.get(name, {})
         flags |= special_flags
         self._check_reserved(flags, RESERVED_FLAGS | task.data.keys())
         return flags | self._training_flags

@@ -212,6 +212,21 @@ def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
     )
 
 
+def test_a_scale_has_flags_for_rows_with_a_flag_which_follow_those_of_all_scales():
+    """Those of a row without the flag stay as they are."""
+
+    def find_commands(scale: str) -> list[str]:
+        plan = plan_of("table7", scale)
+        return [command for command in list_commands(plan) if "--do_train" in command]
+
+    commands = find_commands("desk")
+    based = [command for command in commands if "--feature_layers=" in command]
+    assert len(based) == 6 * 2
+    assert all(" --num_train_epochs=10.0 " in command for command in based)
+    assert [command for command in commands if "--bilstm_size=256" in command] == based
+    assert not any("--bilstm_size" in command for command in find_commands("paper"))
+
+
 @pytest.mark.parametrize("scale", CATALOGUE.scales)
 @pytest.mark.parametrize("name", list_experiments(CATALOGUE.folder))
 def test_every_table_expands_at_every_scale_with_flags_that_the_scripts_have(name, scale):
