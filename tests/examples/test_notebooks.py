@@ -158,7 +158,7 @@ def assert_reviews_are_told_apart(notebook):
     assert len(pictures) == 2
 
     text = join_printed_text(notebook)
-    assert "train: 960 examples" in text
+    assert "train: 2000 examples" in text
     evaluated, predicted = read_accuracies(text)
     # The export answers as the run evaluates.
     assert predicted == pytest.approx(evaluated, abs=1e-4)
@@ -208,7 +208,7 @@ def test_movie_reviews_runs_from_top_to_bottom(run_notebook):
     notebook = run_notebook(
         "movie_reviews",
         GLUE_DIR=shared("data", "glue"),
-        MOVIE_REVIEWS_EXAMPLES=960,
+        MOVIE_REVIEWS_EXAMPLES=2000,
     )
     assert_reviews_are_told_apart(notebook)
 
