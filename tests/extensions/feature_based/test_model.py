@@ -119,5 +119,7 @@ def test_layers_and_sizes_that_cannot_be_are_refused():
         BertFeatureTagger(one_layer, 3, "second_to_last", 8)
     with pytest.raises(InputError, match=r"must be one of embeddings, .*, got 'first'"):
         BertFeatureTagger(CONFIG, 3, "first")
-    with pytest.raises(InputError, match=r"bilstm_size: must be an even number from 2 to 65536, .*, got 7"):
+    with pytest.raises(
+        InputError, match=r"bilstm_size: must be an even number from 2 to 65536, .*, got 7"
+    ):
         BertFeatureTagger(CONFIG, 3, "last", bilstm_size=7)
