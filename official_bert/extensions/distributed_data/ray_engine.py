@@ -1,5 +1,8 @@
 """Makes the parts as tasks of a Ray cluster; Ray makes those of a lost machine elsewhere."""
 
+import os
+import signal
+import time
 from collections.abc import Sequence
 
 import ray  # pyright: ignore[reportMissingImports]
@@ -7,12 +10,13 @@ from absl import logging
 
 from official_bert.extensions.distributed_data.engines import make_part
 from official_bert.extensions.distributed_data.options import EngineFlags
+from official_bert.io import processes
 from official_bert.io.errors import InputError, brief
 from official_bert.io.progress import Progress
 from official_bert.options.data_tools import PretrainingDataOptions
 
 _MAX_RETRIES = 3
-_SECS_BETWEEN_LOOKS = 1.0
+_SECS_BETWEEN_LOOKS = 0.2
 
 
 def make_parts(tasks: Sequence[PretrainingDataOptions], flags: EngineFlags) -> None:
@@ -26,17 +30,31 @@ def make_parts(tasks: Sequence[PretrainingDataOptions], flags: EngineFlags) -> N
         flags: the flags of the engine.
 
     Raises:
-        InputError: a part failed.
+        InputError: no cluster answers, or a part failed.
     """
     is_new = not ray.is_initialized()
     if is_new:
-        ray.init(include_dashboard=False, logging_level="warning", log_to_driver=False)
+        _join_cluster()
     try:
         _make_parts(tasks)
     finally:
         # This also ends the tasks that still run.
         if is_new:
             ray.shutdown()
+
+
+def _join_cluster():
+    handlers = {number: signal.getsignal(number) for number in processes.ENDING_SIGNALS}
+    try:
+        ray.init(include_dashboard=False, logging_level="warning", log_to_driver=False)
+    except ConnectionError as error:
+        raise InputError(
+            f"RAY_ADDRESS={os.environ.get('RAY_ADDRESS', '')}: no Ray cluster answers there "
+            f"({brief(error)}); start one, or unset the variable to use this machine"
+        ) from error
+    # Ray's handlers would end this process without a sentence.
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def _make_parts(tasks: Sequence[PretrainingDataOptions]):
@@ -47,7 +65,9 @@ def _make_parts(tasks: Sequence[PretrainingDataOptions]):
     progress = Progress("parts", len(tasks))
     progress(0)
     while pending:
-        finished, _ = ray.wait(list(pending), timeout=_SECS_BETWEEN_LOOKS)
+        # Ray cannot end in order while it waits, so the time passes here.
+        time.sleep(_SECS_BETWEEN_LOOKS)
+        finished, _ = ray.wait(list(pending), num_returns=len(pending), timeout=0)
         for task in finished:
             _check_result(task, pending.pop(task))
         progress(len(tasks) - len(pending))

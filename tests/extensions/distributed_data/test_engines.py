@@ -171,6 +171,14 @@ def test_ray_makes_the_parts_of_a_lost_machine_elsewhere(tmp_path, text_folder, 
             assert records[name] == parts[name]
 
 
+@pytest.mark.needs_extra("ray")
+def test_a_ray_cluster_that_does_not_answer_is_named(tmp_path, text_folder, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    options = make_options(tmp_path, text_folder, engine="ray", num_parts=NUM_PARTS)
+    with pytest.raises(InputError, match=r"RAY_ADDRESS=auto: no Ray cluster answers there .*start"):
+        create_pretraining_data.run(options)
+
+
 @pytest.mark.needs_extra("apache_beam")
 def test_beam_makes_the_parts_in_two_processes(tmp_path, text_folder, parts):
     environment = ROOT / ".venv-beam" / "bin" / "python"
