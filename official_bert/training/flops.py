@@ -6,6 +6,8 @@ which have less than a thousandth of the encoder's products, embedding look-ups,
 products make them, and the recomputation of layers.
 """
 
+import re
+
 import tensorflow as tf
 
 from official_bert.config import LEFT_TO_RIGHT, BertConfig
@@ -51,7 +53,7 @@ def peak_by_name(name: str, dtype: str) -> float | None:
         dtype: the type of the matrix products.
     """
     for part, peaks in _GPU_PEAKS.items():
-        if part in name:
+        if re.search(rf"\b{part}\b", name):
             return peaks[dtype] * _TERA if dtype in peaks else None
     return None
 

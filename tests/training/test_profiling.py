@@ -94,6 +94,8 @@ def test_without_a_known_peak_there_is_no_share():
     assert peak_by_name("NVIDIA H100 PCIe", "float32") == 378e12
     assert peak_by_name("NVIDIA A100-SXM4-40GB", "float16") == 312e12
     assert peak_by_name("Tesla T4", "bfloat16") is None
+    assert peak_by_name("NVIDIA L4", "bfloat16") == 121e12
+    assert peak_by_name("NVIDIA L40", "bfloat16") is None, "it is another GPU than the L4"
     assert peak_by_name("Some GPU", "float32") is None
 
 
