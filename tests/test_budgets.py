@@ -28,7 +28,7 @@ MAX_STATEMENTS = {
     "data": 3236,
     "fine_tuning": 1164,
     "graph_text": 532,
-    "io": 1445,
+    "io": 1447,
     "metrics": 390,
     "modeling": 1115,
     "modules": 1822,

@@ -277,6 +277,11 @@ def shown_in_python(is_shown: bool) -> Iterator[None]:
         _python_shows = before
 
 
+def is_python_call() -> bool:
+    """Returns whether a Python program called a function that shows progress, as a user does."""
+    return _python_shows is not None
+
+
 def is_logged() -> bool:
     """Returns whether the log has lines about progress."""
     return logging.get_absl_logger().isEnabledFor(std_logging.INFO)

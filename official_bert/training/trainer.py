@@ -23,7 +23,7 @@ from official_bert.checkpoints.manager import InferenceCheckpoints, LoneWorker
 from official_bert.config import BertConfig
 from official_bert.io import processes
 from official_bert.io.errors import Diverged
-from official_bert.io.progress import NUM_LINES
+from official_bert.io.progress import NUM_LINES, is_python_call
 from official_bert.optimization import make_optimizer
 from official_bert.optimization.adam import has_xla
 from official_bert.options.shared import FLOAT16
@@ -353,7 +353,7 @@ class Trainer:
     def _skip(self, step: int, hooks: Sequence[Hook]):
         """Logs that nothing is left to train, and calls what a killed run may have left out.
 
-        It is a warning if the command then does nothing at all.
+        It is a warning if a command then does nothing at all. A call in Python returns the model.
         """
         is_out_of_time = self._is_out_of_time()
         limit_flag = self.options.length_flag
@@ -363,7 +363,7 @@ class Trainer:
             limit_flag = "stop_at_step"
         has_other_steps = any(getattr(self.options, name, False) for name in _OTHER_STEPS)
         logging.log(
-            logging.INFO if has_other_steps else logging.WARNING,
+            logging.INFO if has_other_steps or is_python_call() else logging.WARNING,
             "Nothing to train: %s has already reached step %d%s; to train longer, raise --%s; to "
             "train again, use another --output_dir",
             self.checkpoints.output_dir,

@@ -16,6 +16,7 @@ import tensorflow as tf
 from official_bert import BertPretrainer
 from official_bert.checkpoints import CheckpointManager, tf1
 from official_bert.config import BertConfig
+from official_bert.io import progress
 from official_bert.io.errors import Diverged, InputError, Terminated
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.training import calls, distribution, loop, run_log, trainer
@@ -333,13 +334,20 @@ def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypa
     )
     # A command that also evaluates is as it should be.
     options = made_up.trainer.options
-    for do_eval, level in ((False, "WARNING"), (True, "INFO")):
+    caplog.set_level("INFO", logger="absl")
+
+    def find_level(do_eval: bool) -> str:
         caplog.clear()
-        caplog.set_level("INFO", logger="absl")
         made_up.trainer.options = dataclasses.replace(options, do_eval=do_eval)
         made_up.fit([hook])
         (record,) = [one for one in caplog.records if "Nothing to train" in one.getMessage()]
-        assert record.levelname == level
+        return record.levelname
+
+    assert find_level(do_eval=False) == "WARNING"
+    assert find_level(do_eval=True) == "INFO"
+    # A call in Python returns the trained model.
+    with progress.shown_in_python(False):
+        assert find_level(do_eval=False) == "INFO"
 
 
 @pytest.mark.parametrize(
