@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from official_bert.io import processes
 from official_bert.io.errors import InputError
 
 # A forked child would inherit the locks of other threads.
@@ -30,7 +31,7 @@ _PROCESSES = multiprocessing.get_context("spawn")
 class WorkerProcesses:
     def __init__(self, num_workers: int, function: Callable):
         self._num_workers, self._function = num_workers, function
-        self._threads = ThreadPoolExecutor(num_workers, initializer=_block_ctrl_c)
+        self._threads = ThreadPoolExecutor(num_workers, initializer=_block_signals)
         self._thread_data = threading.local()  # `connection` leads to the thread's worker.
         self._workers: list[BaseProcess] = []
         self._has_ended = False
@@ -112,11 +113,14 @@ def worker_processes(
         workers.end()
 
 
-def _block_ctrl_c():
-    """Keeps SIGINT from this thread and from the processes that it starts; the parent's main
-    thread answers it.
+def _block_signals():
+    """Keeps the signals that end a job from this thread and from the processes that it starts; the
+    parent's main thread answers them.
+
+    A cluster manager sends SIGTERM to all processes of a job. The start of a worker would wait
+    forever for one that ends before it has read what it was sent.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *processes.ENDING_SIGNALS})
 
 
 def _work(connection: Connection, function: Callable):

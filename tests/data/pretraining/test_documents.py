@@ -339,6 +339,17 @@ def test_an_error_of_a_call_is_raised_here_and_says_where_it_was():
         assert result == 2, "the worker continues"
 
 
+def _read_blocked(_):
+    return signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_workers_leave_the_signals_of_a_job_to_their_parent():
+    """A worker that SIGTERM ends while it starts leaves its parent waiting."""
+    with worker_processes(1, _call, "shared") as workers:
+        blocked = workers.submit(_read_blocked).result()
+    assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= blocked
+
+
 def test_a_killed_worker_is_said():
     refused = pytest.raises(InputError, match="--num_workers=2: a worker process was killed")
     with refused, worker_processes(2, _call, 1) as workers:
