@@ -22,6 +22,8 @@ import tempfile
 import time
 import typing
 
+from process_memory import tree_mb
+
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "create_pretraining_data.py"
 # Google's script on another machine: 6 MB of English Wikipedia, length 128, dupe factor 5.
 ORIGINAL = "| the original (recorded elsewhere) | 6.0 | 47.5 | | 1,700 | | 834 |"
@@ -117,24 +119,6 @@ def measure_child_cpu_secs() -> float:
     """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def tree_mb(pid: int) -> float:
-    """Returns the proportional memory (PSS) of a process and all its descendants, in megabytes."""
-    total_kb, waiting = 0, [pid]
-    while waiting:
-        process = pathlib.Path("/proc", str(waiting.pop()))
-        try:
-            total_kb += int(
-                re.search(
-                    r"^Pss:\s+(\d+)", (process / "smaps_rollup").read_text(), re.MULTILINE
-                ).group(1)
-            )
-            for task in (process / "task").iterdir():
-                waiting += map(int, (task / "children").read_text().split())
-        except (OSError, AttributeError):  # the process has just ended
-            continue
-    return total_kb * 1024 / 1e6
 
 
 if __name__ == "__main__":

@@ -24,9 +24,10 @@ import sys
 import threading
 import time
 
-sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent))  # This folder is first.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from create_pretraining_data import tree_mb
+from process_memory import tree_mb
+
 from official_bert.data.pretraining.text_formats import line_reader
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -9,7 +9,7 @@ EXTENSION = Extension(
         "majority": Family(
             task="official_bert.extensions.majority.task:MajorityTask",
             script="run_classifier",
-            variants="official_bert.extensions.majority.task:TASKS",
+            variants="official_bert.extensions.majority.variants:TASKS",
         )
     },
 )

@@ -7,8 +7,6 @@ submitted it.
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -17,12 +15,9 @@ from absl import logging
 from official_bert.io.errors import InputError
 from official_bert.tasks.base import DataFiles
 from official_bert.tasks.classification.examples import EncodedExamples, InputExample
-from official_bert.tasks.classification.glue import PROCESSORS
 from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.settings import ClassificationSettings
 from official_bert.tasks.classification.task import ClassificationTask
-
-TASKS: Mapping[str, type[DataProcessor]] = MappingProxyType({"WNLI-majority": PROCESSORS["WNLI"]})
 
 
 class MajorityTask(ClassificationTask):

@@ -74,7 +74,7 @@ def test_a_report_of_what_is_finished(run, tmp_path, caplog, monkeypatch):
     run(only="table")
     assert "no run of these data and models is finished" in caplog.text
 
-    def execute(steps, layout):
+    def execute(steps, layout, num_parallel):
         """Finish the first fine-tuning and no other step."""
         first, *_ = (step for step in steps if step.kind == "fine-tuning")
         folder = pathlib.Path(layout.output(first))
