@@ -31,6 +31,7 @@ from official_bert.extensions.experiments.declarations import (
 from official_bert.extensions.experiments.plan import Plan, make_plan
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+ENCODERS = ("base",)  # The models that were given have this name of the paper.
 PAGES, REPORT = ROOT / "docs/reports/experiments_desk", ROOT / "docs/reports/experiments.md"
 
 
@@ -44,9 +45,8 @@ def read_results(path: pathlib.Path) -> tuple[Plan, table.Values, table.Results]
         if "step" not in line
     }
     catalogue = read_catalogue(str(ROOT / "official_bert/extensions/experiments/tables"))
-    plan = make_plan(
-        read_experiment(path.stem, catalogue), find_scale("desk", catalogue), catalogue
-    )
+    experiment, scale = read_experiment(path.stem, catalogue), find_scale("desk", catalogue)
+    plan = make_plan(experiment, scale, catalogue, ENCODERS)
     values = {
         cell: float(value)
         for cell in plan.cells
@@ -109,8 +109,8 @@ def dots(pyplot, plan: Plan, values: table.Values):
         else [textwrap.fill(row.label, 18) for row in plan.rows]
     )
     size = (1.2 + 2 * len(plan.columns), 0.8 + 0.45 * len(plan.rows))
-    figure, panels = pyplot.subplots(
-        1, len(plan.columns), sharey=True, figsize=size, layout="constrained"
+    figure, (panels,) = pyplot.subplots(
+        1, len(plan.columns), sharey=True, figsize=size, layout="constrained", squeeze=False
     )
     for panel, column in zip(panels, plan.columns, strict=True):
         for place, row in enumerate(plan.rows):
@@ -180,9 +180,11 @@ def curves(pyplot, plan: Plan, values: table.Values):
 
 
 def cut_tables(page: str) -> str:
-    """Returns the table of a page, and that of the differences from its first row."""
-    first, differences, *_ = page.split("\n## ")
-    parts = (first[first.index("\n|") :], differences[differences.index("\n|") :])
+    """Returns the table of a page, and that of an ablation's differences from its first row."""
+    first, second, *_ = page.split("\n## ")
+    parts = [first[first.index("\n|") :]]
+    if not second.startswith("Times"):
+        parts.append(second[second.index("\n|") :])
     return "\n\n".join(part.strip() for part in parts)
 
 
