@@ -19,13 +19,6 @@ from tests.shared import example
 LISTS = 100_000
 
 
-def test_messages_of_imports_are_hidden(capfd):
-    with example("serving_server").hidden_messages():
-        os.write(2, b"failed call to cuInit")
-    os.write(2, b"heard")
-    assert capfd.readouterr().err == "heard"
-
-
 class Doubler(tf.Module):
     """A model with two signatures."""
 
@@ -110,6 +103,13 @@ def answer_to(address, body: bytes, *headers: str, ends: bool = True) -> tuple[i
 
 def post(address, body: bytes) -> tuple[int, dict]:
     return answer_to(address, body, f"Content-Length: {len(body)}")
+
+
+def test_messages_of_imports_are_hidden(module, capfd):
+    with module.hidden_messages():
+        os.write(2, b"failed call to cuInit")
+    os.write(2, b"heard")
+    assert capfd.readouterr().err == "heard"
 
 
 def test_a_good_request(address):
