@@ -1,11 +1,13 @@
 """Makes the parts as tasks of a Ray cluster; Ray makes those of a lost machine elsewhere."""
 
+import logging as std_logging
 import os
 import signal
 import time
 from collections.abc import Sequence
 
 import ray  # pyright: ignore[reportMissingImports]
+import ray.exceptions  # pyright: ignore[reportMissingImports]
 from absl import logging
 
 from official_bert.extensions.distributed_data.engines import make_part
@@ -46,7 +48,7 @@ def make_parts(tasks: Sequence[PretrainingDataOptions], flags: EngineFlags) -> N
 def _join_cluster():
     handlers = {number: signal.getsignal(number) for number in processes.ENDING_SIGNALS}
     try:
-        ray.init(include_dashboard=False, logging_level="warning", log_to_driver=False)
+        ray.init(include_dashboard=False, logging_level=std_logging.WARNING, log_to_driver=False)
     except ConnectionError as error:
         raise InputError(
             f"RAY_ADDRESS={os.environ.get('RAY_ADDRESS', '')}: no Ray cluster answers there "
