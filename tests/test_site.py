@@ -6,10 +6,10 @@ import pathlib
 import re
 import runpy
 import shutil
-import subprocess
 
 import pytest
 
+from tests.browser import dump_page, needs_chromium
 from tests.shared import ROOT
 
 SITE = runpy.run_path(str(ROOT / "docs" / "_site.py"))
@@ -90,26 +90,11 @@ def test_pages_load_the_script_for_the_search_in_files():
     assert "assets/iframe-worker.js" in SITE["list_sources"](ROOT).values()
 
 
-@pytest.mark.skipif(not shutil.which("chromium"), reason="Chromium is not installed")
+@needs_chromium
 def test_a_worker_runs_on_a_page_that_is_a_file(tmp_path: pathlib.Path):
     shutil.copy(ROOT / "docs" / "assets" / "iframe-worker.js", tmp_path)
     (tmp_path / "doubler.js").write_text(WORKER)
     page = tmp_path / "page.html"
     page.write_text(HTML_PAGE)
-    finished = subprocess.run(
-        [
-            shutil.which("chromium"),
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            f"--user-data-dir={tmp_path / 'profile'}",
-            "--virtual-time-budget=5000",
-            "--dump-dom",
-            page.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert re.findall("<title>(.*?)</title>", finished.stdout) == ["4 42"]
+    dump = dump_page(page)
+    assert re.findall("<title>(.*?)</title>", dump) == ["4 42"]

@@ -1,17 +1,14 @@
 """The page in a real browser: headless Chromium, where it is installed."""
 
 import re
-import shutil
-import subprocess
-
-import pytest
 
 from official_bert.extensions.report.command import run
 from official_bert.extensions.report.options import ReportOptions
+from tests.browser import dump_page, needs_chromium
 from tests.extensions.report import folders
 
 # A machine for continuous integration rarely has a browser, so CI does not require it.
-pytestmark = pytest.mark.skipif(not shutil.which("chromium"), reason="Chromium is not installed")
+pytestmark = needs_chromium
 
 # After the page has loaded, its own script has run. This one sorts a table twice by clicks, and
 # writes what it saw into the title.
@@ -53,23 +50,8 @@ def test_the_page_opens_and_its_tables_sort(tmp_path):
     page = (folder / "report.html").read_text(encoding="utf-8")
     probed = tmp_path / "probed.html"
     probed.write_text(page.replace("</body>", f"{PROBE}</body>"), encoding="utf-8")
-    finished = subprocess.run(
-        [
-            shutil.which("chromium"),
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            f"--user-data-dir={tmp_path / 'profile'}",
-            "--virtual-time-budget=5000",
-            "--dump-dom",
-            probed.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    (title,) = re.findall(r"<head>.*?<title>(.*?)</title>", finished.stdout, re.DOTALL)
+    dump = dump_page(probed)
+    (title,) = re.findall(r"<head>.*?<title>(.*?)</title>", dump, re.DOTALL)
     num_pictures = page.count("<svg ")
     assert title.split("; ") == [
         f"{num_pictures} pictures",
