@@ -338,8 +338,10 @@ def test_folders_without_permission(folder, mode, mode_of_text, sentence):
     (folder / "corpus.txt").chmod(mode_of_text)
     folder.chmod(mode)
     program = (  # what is imported belongs to root, so it comes before the change of the user
-        "import os, sys; sys.path.insert(0, os.getcwd()); from official_bert.cli import commands "
-        "as command_line; from official_bert.commands import create_pretraining_data; "
+        "import os, sys; sys.path.insert(0, os.getcwd()); from official_bert import catalog; "
+        "from official_bert.cli import commands as command_line; "
+        "from official_bert.commands import create_pretraining_data; "
+        "catalog.options_class('create_pretraining_data'); catalog.hooks('data_engine'); "
         "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.argv[0] = "
         "'create_pretraining_data.py'; command_line.run_command('create_pretraining_data')"
     )

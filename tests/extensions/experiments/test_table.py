@@ -176,7 +176,7 @@ def test_numbers_that_are_not_finite_are_null_in_json(plan, results_not_finite):
 def test_the_committed_pages_are_those_of_the_committed_lines():
     """The tables of the report and the digests of lines in the pictures agree, too."""
     files = sorted(experiment_report.PAGES.glob("*.jsonl"))
-    assert [file.stem for file in files] == ["figure5", "table5", "table6", "table8"]
+    assert {file.stem for file in files} >= {"figure5", "table5", "table6", "table8"}
     report = experiment_report.REPORT.read_text()
     for file in files:
         page = experiment_report.make_page(file)
