@@ -149,7 +149,7 @@ def quality_run(flags, name: str, side: str, seed: int) -> dict:
 
 
 def compute_spearman(encode, pairs: list[dict]) -> float:
-    from official_bert.extensions.embeddings import metrics as embeddings
+    from official_bert.metrics import embeddings
 
     texts = list(dict.fromkeys(pair[name] for name in ("sentence1", "sentence2") for pair in pairs))
     vectors = dict(zip(texts, encode(texts), strict=True))

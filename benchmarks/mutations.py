@@ -228,7 +228,7 @@ metrics/calibration.py: metrics/test_calibration.py
 metrics/classification.py: metrics/test_classification.py
     np.cumsum(counts) - (counts - 1) / 2 -> np.cumsum(counts)
     targets.astype(np.int64) * num_labels + predictions -> predictions.astype(np.int64) * num_labels + targets
-extensions/embeddings/metrics.py: extensions/embeddings/test_metrics.py
+metrics/embeddings.py: metrics/test_embeddings.py
     np.append(scores[1:] != scores[:-1], True) -> np.append(scores[1:] == scores[1:], True)
     np.append(num_others, num_others + 2 -> np.append(0, num_others + 2
     np.where(middles == below, scores, middles) -> middles
@@ -239,10 +239,10 @@ extensions/embeddings/metrics.py: extensions/embeddings/test_metrics.py
     np.where(others < rows[:, None], -> np.where(others > rows[:, None],
     block, relevant_rows[first:] -> block, relevant_rows
     rows=rows, most=_DEPTH -> rows=rows, most=_SHALLOW
-metrics/cosines.py: extensions/embeddings/test_metrics.py
+metrics/cosines.py: metrics/test_embeddings.py
     np.argsort(-scores, kind="stable")[:most] -> np.argsort(-scores)[:most]
     return (unit_vectors(queries) @ unit_vectors(corpus).T) -> return (queries @ corpus.T)
-extensions/embeddings/probing.py: extensions/embeddings/test_metrics.py
+extensions/embeddings/probing.py: extensions/embeddings/test_probing.py
     default_rng([seed, num_shots, draw]) -> default_rng([seed, draw])
     num_shots, replace=False) -> num_shots)
     np.std(accuracies, ddof=1) -> np.std(accuracies)
@@ -304,7 +304,7 @@ extensions/embeddings/losses.py: extensions/embeddings/test_losses.py
     ops.logical_or(has_equal_text, has_equal_anchor) -> has_equal_text
     candidate_anchors = ops.where(is_positive, -> candidate_anchors = ops.where(True,
     ops.transpose(values, (1, 0, -> ops.transpose(values, (0, 1,
-extensions/embeddings/examples.py: extensions/embeddings/test_examples.py
+data/text_examples.py: data/test_text_examples.py
     for positive in example.positives -> for positive in example.positives[:1]
     min((count for count in counts if count), default=0) -> max((count for count in counts if count), default=0)
     if len(example.negatives) < num_negatives: -> if not example.negatives:

@@ -9,9 +9,9 @@ import dataclasses
 
 import numpy as np
 
+from official_bert.data.text_examples import all_texts
 from official_bert.data.text_tables import read_examples
 from official_bert.extensions.embeddings import evaluation
-from official_bert.extensions.embeddings.examples import all_texts
 from official_bert.extensions.embeddings.options import EmbeddingOptions
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io import files

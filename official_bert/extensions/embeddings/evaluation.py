@@ -15,17 +15,12 @@ import numpy as np
 from absl import logging
 
 from official_bert.data.model_inputs import ModelInputs
+from official_bert.data.text_examples import TextRows
 from official_bert.data.text_tables import Example
 from official_bert.extensions.embeddings import probing
-from official_bert.extensions.embeddings.examples import TextRows
-from official_bert.extensions.embeddings.metrics import (
-    pair_classification,
-    retrieval,
-    sts,
-    triplets,
-)
 from official_bert.io.errors import InputError
 from official_bert.metrics.cosines import cosines, unit_vectors
+from official_bert.metrics.embeddings import pair_classification, retrieval, sts, triplets
 
 _SEED = 0  # The seed of k-means in clustering, and of the examples of few_shot.
 

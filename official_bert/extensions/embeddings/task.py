@@ -11,14 +11,14 @@ from absl import logging
 from keras import ops
 
 from official_bert.config import BertConfig
-from official_bert.data.text_tables import Example, read_examples
-from official_bert.extensions.embeddings import evaluation, label_checks
-from official_bert.extensions.embeddings.evaluation import EncodedTexts
-from official_bert.extensions.embeddings.examples import (
+from official_bert.data.text_examples import (
     EncodedExamples,
     all_texts,
     build_example_rows,
 )
+from official_bert.data.text_tables import Example, read_examples
+from official_bert.extensions.embeddings import evaluation, label_checks
+from official_bert.extensions.embeddings.evaluation import EncodedTexts
 from official_bert.extensions.embeddings.losses import LOSSES, Loss, Matryoshka
 from official_bert.extensions.embeddings.model import BertEmbedder
 from official_bert.extensions.embeddings.options import EMBEDDING

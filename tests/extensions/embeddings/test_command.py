@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from official_bert import Predictor, SentenceEncoder
+from official_bert.data.text_examples import all_texts
 from official_bert.data.text_tables import read_examples
 from official_bert.extensions.embeddings import evaluation
-from official_bert.extensions.embeddings.examples import all_texts
 from official_bert.extensions.embeddings.settings import EmbeddingSettings
 from official_bert.extensions.embeddings.task import EmbeddingTask
 from official_bert.io.errors import InputError

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from official_bert.data.text_examples import all_texts
 from official_bert.data.text_tables import Example
 from official_bert.extensions.embeddings import evaluation
-from official_bert.extensions.embeddings.examples import all_texts
 from official_bert.io.errors import InputError
 
 UNIT = np.eye(4, dtype=np.float32)

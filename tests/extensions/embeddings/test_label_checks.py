@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from official_bert.data.text_examples import build_example_rows
 from official_bert.data.text_tables import Example
-from official_bert.extensions.embeddings.examples import build_example_rows
 from official_bert.extensions.embeddings.label_checks import check_training, warn_about_unread_parts
 from official_bert.extensions.embeddings.losses import LOSSES as REGISTERED_LOSSES
 from official_bert.extensions.embeddings.options import LOSSES

@@ -3,84 +3,34 @@
 The references are SciPy, scikit-learn, sentence-transformers and rankings in plain Python.
 """
 
-import sys
-import types
-
 import numpy as np
 import pytest
-from scipy.spatial.distance import cdist
 from scipy.stats import pearsonr, spearmanr
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import (
-    accuracy_score,
-    average_precision_score,
-    f1_score,
-    ndcg_score,
-    v_measure_score,
-)
+from sklearn.metrics import accuracy_score, average_precision_score, f1_score, ndcg_score
 
-from official_bert.extensions.embeddings import metrics as embeddings
-from official_bert.extensions.embeddings.metrics import (
-    pair_classification,
-    retrieval,
-    sts,
-    triplets,
-)
-from official_bert.extensions.embeddings.probing import LabelledVectors, clustering, few_shot
 from official_bert.io.errors import Diverged, InputError
+from official_bert.metrics import embeddings
 from official_bert.metrics.cosines import cosines
-
-WIDTH = 4
-
-
-def close(value):
-    return pytest.approx(value, rel=1e-9, abs=1e-12)
+from official_bert.metrics.embeddings import pair_classification, retrieval, sts, triplets
+from tests.metrics.vectors import (
+    A_NAMES,
+    B_NAMES,
+    C_NAMES,
+    WIDTH,
+    WITH_AND_WITHOUT_TIES,
+    close,
+    cosine_table,
+    draw_row_sets,
+    draw_three,
+    draw_vectors,
+    make_model_of_three,
+    mean_scores,
+)
 
 
 def is_close(values, value) -> np.ndarray:
     """Return for each of the values whether it is close to `value`."""
     return np.isclose(values, value, rtol=1e-9, atol=1e-12)
-
-
-def draw_vectors(seed: int, *shape: int, ties: bool = False) -> np.ndarray:
-    """Draw vectors.
-
-    Args:
-        seed: The seed of the generator.
-        shape: The shape of the result, whose last axis is that of a vector.
-        ties: Whether many vectors have the same cosine, which float32 represents exactly.
-    """
-    generator = np.random.default_rng(seed)
-    if not ties:
-        vectors = generator.normal(size=shape)
-        return np.float32(vectors)
-    directions = generator.choice([-0.5, 0.5], shape)
-    lengths = generator.choice([0.5, 2], (*shape[:-1], 1))
-    return np.float32(directions) * lengths
-
-
-def draw_row_sets(seed: int, num_sets: int, num_rows: int, max_size: int) -> list[set[int]]:
-    """Draw sets of at most `max_size` numbers below `num_rows`."""
-    generator = np.random.default_rng(seed)
-    row_sets = []
-    for _ in range(num_sets):
-        size = generator.integers(max_size + 1)
-        rows = generator.choice(num_rows, size, replace=False)
-        row_sets.append(set(rows.tolist()))
-    return row_sets
-
-
-def cosine_table(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    distances = cdist(np.float64(a), np.float64(b), "cosine")
-    return np.float32(1 - distances)
-
-
-def mean_scores(query_scores: list[dict[str, float]]) -> dict[str, float]:
-    means = {}
-    for name in query_scores[0]:
-        values = [scores[name] for scores in query_scores]
-        means[name] = np.mean(values)
-    return means
 
 
 def test_cosines():
@@ -196,6 +146,53 @@ def test_triplets_count_positives_that_are_nearer_than_negatives():
     assert metrics == close({"accuracy": 4 / 6})
 
 
+@pytest.mark.needs_extra("sentence_transformers")
+@WITH_AND_WITHOUT_TIES
+def test_pairs_and_triplets_have_the_values_of_sentence_transformers(ties):
+    from sentence_transformers.sentence_transformer import evaluation
+
+    a, b, c = draw_three(ties)
+    model = make_model_of_three([a, b, c])
+    similarities = cosines(a, b)
+
+    scores = np.random.default_rng(4).integers(6, size=128)
+    evaluator = evaluation.EmbeddingSimilarityEvaluator(
+        A_NAMES,
+        B_NAMES,
+        scores.tolist(),
+    )
+    theirs = evaluator(model)
+    assert sts(a, b, scores) == close(
+        {
+            "spearman": theirs["spearman_cosine"],
+            "pearson": theirs["pearson_cosine"],
+        }
+    )
+
+    noise = draw_vectors(5, 128)
+    labels = np.int64(similarities + noise > 0)
+    evaluator = evaluation.BinaryClassificationEvaluator(
+        A_NAMES,
+        B_NAMES,
+        labels.tolist(),
+    )
+    theirs = evaluator(model)
+    assert pair_classification(similarities, labels) == close(
+        {
+            "average_precision": theirs["cosine_ap"],
+            "best_accuracy": theirs["cosine_accuracy"],
+            "best_accuracy_threshold": theirs["cosine_accuracy_threshold"],
+            "best_f1": theirs["cosine_f1"],
+            "best_f1_threshold": theirs["cosine_f1_threshold"],
+        }
+    )
+
+    evaluator = evaluation.TripletEvaluator(A_NAMES, B_NAMES, C_NAMES)
+    theirs = evaluator(model)
+    metrics = triplets(a, b, c)
+    assert metrics == {"accuracy": theirs["cosine_accuracy"]}
+
+
 def score_ranking(
     ranking: list[int],
     relevant: set[int],
@@ -251,13 +248,6 @@ def rank_rows(rows: set[int], similarities: np.ndarray) -> list[int]:
     return sorted(by_number, key=lambda row: -similarities[row])
 
 
-WITH_AND_WITHOUT_TIES = pytest.mark.parametrize(
-    "ties",
-    [
-        pytest.param(False, id="no ties"),
-        pytest.param(True, id="ties"),
-    ],
-)
 CORPUS_OR_CANDIDATES = pytest.mark.parametrize(
     "has_candidates",
     [
@@ -345,205 +335,6 @@ def test_retrieval_refuses_queries_without_a_relevant_text(relevant, candidates)
     corpus = draw_vectors(2, 3, WIDTH)
     with pytest.raises(InputError, match="no query has a relevant text"):
         retrieval(query, corpus, relevant, candidates)
-
-
-def draw_clusters(
-    seed: int,
-    num: int,
-    names: str,
-    spread: float,
-) -> LabelledVectors:
-    """Draw vectors around one centre for each label.
-
-    Args:
-        seed: The seed of the generator.
-        num: The number of vectors.
-        names: The labels, one character each.
-        spread: The standard deviation around a centre.
-    """
-    numbers = np.arange(num) % len(names)
-    centres = np.eye(len(names), WIDTH)
-    generator = np.random.default_rng(seed)
-    noise = generator.normal(size=(num, WIDTH))
-    vectors = centres[numbers] + spread * noise
-    labels = np.array(list(names))
-    return LabelledVectors(np.float32(vectors), labels[numbers])
-
-
-def rounded(values: list[float]) -> set[float]:
-    return set(np.round(values, 9))
-
-
-def test_clusters_are_compared_with_labels():
-    vectors, labels = draw_clusters(1, 300, "abc", 0.1)
-    metrics = clustering(vectors, labels, seed=1)
-    assert metrics == close({"v_measure": 1.0})
-
-    # Which two of the three clusters are joined depends on the seed.
-    two_labels = np.where(labels == "c", "a", labels)
-    measures = []
-    for seed in range(8):
-        metrics = clustering(vectors, two_labels, seed)
-        measures.append(metrics["v_measure"])
-    possible = [v_measure_score(two_labels, labels == name) for name in "abc"]
-    assert rounded(measures) == rounded(possible)
-
-    again = clustering(vectors, two_labels, seed=3)
-    assert again == {"v_measure": measures[3]}
-
-
-def few_shot_accuracy(
-    train: LabelledVectors,
-    test: LabelledVectors,
-    shots: int,
-    seed: tuple[int, ...],
-) -> float:
-    """Fit scikit-learn's regression to some examples of each label and return its accuracy."""
-    generator = np.random.default_rng(seed)
-    rows = []
-    for name in "xyz":
-        label_rows = np.flatnonzero(train.labels == name)
-        rows.extend(generator.choice(label_rows, shots, replace=False))
-    vectors = np.float64(train.vectors[rows])
-    model = LogisticRegression(max_iter=1000)
-    model.fit(vectors, train.labels[rows])
-    return model.score(test.vectors, test.labels)
-
-
-def test_few_shot_draws_examples_of_each_label_by_numbered_draws():
-    train = draw_clusters(1, 60, "xyz", 1.0)
-    test = draw_clusters(2, 90, "xyz", 1.0)
-
-    metrics = few_shot(train, test, shots=(2, 5), num_draws=3, seed=4)
-
-    expected = {}
-    for shots in (5, 2):
-        accuracies = []
-        for draw in (2, 1, 0):
-            seed = (4, shots, draw)
-            accuracy = few_shot_accuracy(train, test, shots, seed)
-            accuracies.append(accuracy)
-        deviation = np.std(accuracies, ddof=1)
-        expected[f"accuracy_{shots}"] = np.mean(accuracies)
-        expected[f"accuracy_{shots}_std"] = deviation
-    assert metrics == close(expected)
-
-
-def test_few_shot_has_two_numbers_of_shots_by_default():
-    train = draw_clusters(1, 60, "xyz", 1.0)
-    test = draw_clusters(2, 90, "xyz", 1.0)
-    metrics = few_shot(train, test, num_draws=2)
-    assert len(metrics) == 4
-
-
-def test_few_shot_refuses_more_shots_than_examples():
-    test = draw_clusters(1, 60, "xyz", 1.0)
-    vectors, labels = test
-    train = LabelledVectors(vectors[2:6], labels[2:6])
-    message = r"the label 'x' has 1 examples to draw 8 from; give it more"
-    with pytest.raises(InputError, match=message):
-        few_shot(train, test, shots=(1, 8))
-
-
-def test_an_error_says_how_to_install_scikit_learn(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
-    vectors = draw_vectors(1, 3, WIDTH)
-    message = r"need scikit-learn, .*; pip install 'official-bert\[evaluation\]'"
-    with pytest.raises(InputError, match=message):
-        clustering(vectors, [0, 1, 1])
-
-
-def make_evaluator_model(vectors: dict[str, np.ndarray]):
-    """Make what the evaluators of sentence-transformers need of a model, in float64.
-
-    Args:
-        vectors: The vectors by text.
-    """
-    import torch
-    from sentence_transformers.util import cos_sim
-
-    def encode(texts, convert_to_tensor=False, **_):
-        rows = np.float64([vectors[text] for text in texts])
-        return torch.tensor(rows) if convert_to_tensor else rows
-
-    card = types.SimpleNamespace(set_evaluation_metrics=lambda *_: None)
-    return types.SimpleNamespace(
-        encode=encode,
-        encode_query=encode,
-        encode_document=encode,
-        similarity=cos_sim,
-        similarity_fn_name="cosine",
-        model_card_data=card,
-    )
-
-
-def name_texts(kind: str) -> list[str]:
-    return [f"{kind}{number:03}" for number in range(128)]
-
-
-A_NAMES = name_texts("a")
-B_NAMES = name_texts("b")
-C_NAMES = name_texts("c")
-
-
-def draw_three(ties: bool) -> list[np.ndarray]:
-    """Draw the vectors of the texts `A_NAMES`, `B_NAMES` and `C_NAMES`."""
-    return [draw_vectors(seed, 128, WIDTH, ties=ties) for seed in (1, 2, 3)]
-
-
-def make_model_of_three(vectors: list[np.ndarray]):
-    """Make a model that encodes `A_NAMES`, `B_NAMES` and `C_NAMES` as these vectors."""
-    names = [*A_NAMES, *B_NAMES, *C_NAMES]
-    rows = np.concatenate(vectors)
-    vectors_by_name = dict(zip(names, rows, strict=True))
-    return make_evaluator_model(vectors_by_name)
-
-
-@pytest.mark.needs_extra("sentence_transformers")
-@WITH_AND_WITHOUT_TIES
-def test_pairs_and_triplets_have_the_values_of_sentence_transformers(ties):
-    from sentence_transformers.sentence_transformer import evaluation
-
-    a, b, c = draw_three(ties)
-    model = make_model_of_three([a, b, c])
-    similarities = cosines(a, b)
-
-    scores = np.random.default_rng(4).integers(6, size=128)
-    evaluator = evaluation.EmbeddingSimilarityEvaluator(
-        A_NAMES,
-        B_NAMES,
-        scores.tolist(),
-    )
-    theirs = evaluator(model)
-    assert sts(a, b, scores) == close(
-        {
-            "spearman": theirs["spearman_cosine"],
-            "pearson": theirs["pearson_cosine"],
-        }
-    )
-
-    noise = draw_vectors(5, 128)
-    labels = np.int64(similarities + noise > 0)
-    evaluator = evaluation.BinaryClassificationEvaluator(
-        A_NAMES,
-        B_NAMES,
-        labels.tolist(),
-    )
-    theirs = evaluator(model)
-    assert pair_classification(similarities, labels) == close(
-        {
-            "average_precision": theirs["cosine_ap"],
-            "best_accuracy": theirs["cosine_accuracy"],
-            "best_accuracy_threshold": theirs["cosine_accuracy_threshold"],
-            "best_f1": theirs["cosine_f1"],
-            "best_f1_threshold": theirs["cosine_f1_threshold"],
-        }
-    )
-
-    evaluator = evaluation.TripletEvaluator(A_NAMES, B_NAMES, C_NAMES)
-    theirs = evaluator(model)
-    metrics = triplets(a, b, c)
-    assert metrics == {"accuracy": theirs["cosine_accuracy"]}
 
 
 def name_rows(rows: set[int]) -> set[str]:

@@ -4,8 +4,8 @@ import types
 
 import numpy as np
 
+from official_bert.data.text_examples import build_example_rows
 from official_bert.data.text_tables import Example
-from official_bert.extensions.embeddings.examples import build_example_rows
 
 TWO_NEGATIVES = Example("", "a", ("p", "q"), ("m", "n"))
 ONE_NEGATIVE = Example("", "b", ("q",), ("o",))

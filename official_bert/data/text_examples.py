@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 from absl import logging
@@ -15,8 +15,17 @@ from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
 from official_bert.tokenization import FullTokenizer
 
-if TYPE_CHECKING:
-    from official_bert.extensions.embeddings.losses import Loss
+
+class TextLoss(Protocol):
+    """What the rows of a training set depend on.
+
+    Attributes:
+        num_texts: the fewest and the most texts of an example.
+        repeats: the number of times that a text of an example is encoded.
+    """
+
+    num_texts: tuple[int, int]
+    repeats: int
 
 
 class TextRows:
@@ -110,7 +119,7 @@ def all_texts(examples: Iterable[Example]) -> TextRows:
 
 
 def build_example_rows(
-    examples: Sequence[Example], loss: Loss, name: str
+    examples: Sequence[Example], loss: TextLoss, name: str
 ) -> tuple[TextRows, np.ndarray]:
     """Return the texts of a training set, and those of each example.
 

@@ -181,7 +181,7 @@ def retrieval(
             "metrics"
         )
     query_scores = [
-        _score_query(places, num_relevant=len(relevant_rows[number]))
+        score_places(places, num_relevant=len(relevant_rows[number]))
         for number, places in zip(numbers, rankings, strict=True)
     ]
     unused_name = "map" if candidates is None else "map_at_100"
@@ -192,12 +192,21 @@ def retrieval(
     return means
 
 
-def _score_query(places: np.ndarray, num_relevant: int) -> dict[str, float]:
-    """Returns the scores of one query.
+def score_places(places: np.ndarray, num_relevant: int) -> dict[str, float]:
+    """Return the scores of one query.
 
     Args:
-        places: the places of its relevant rows in a ranking, from 1, int[places].
-        num_relevant: the number of its relevant rows, of which some may have no place.
+        places: the places of its relevant texts in a ranking, from 1, int[places].
+        num_relevant: the number of its relevant texts, of which some may have no place.
+
+    Returns:
+        `ndcg_at_10`, `mrr_at_10`, `map`, `map_at_100`, `recall_at_1`, `recall_at_5`,
+        `recall_at_10`, `recall_at_100` and `accuracy_at_1`.
+
+    Example:
+        ```python
+        score_places(np.array([2]), num_relevant=1)["mrr_at_10"]  # 0.5
+        ```
     """
     places = np.sort(places)
     precisions = np.arange(1, len(places) + 1) / places
