@@ -19,7 +19,6 @@ from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.data.records.framing import open_example_files, read_examples
 from official_bert.features import pretraining_features
 from official_bert.fine_tuning import pretrain
-from official_bert.modeling import heads
 from official_bert.training import run_log
 from tests import training_state
 from tests.commands.pretraining_run import (
@@ -124,16 +123,12 @@ def fine_tune_on_workers(tmp_path: pathlib.Path, family: str, **changes):
 
 @pytest.mark.long
 @pytest.mark.parametrize("family", ["tagging", "classification", "choice", "squad", "regression"])
-def test_two_workers_fine_tune_and_predict_as_one_device(tmp_path, monkeypatch, family):
-    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
+def test_two_workers_fine_tune_and_predict_as_one_device(tmp_path, family):
     fine_tune_on_workers(tmp_path, family)
 
 
 @pytest.mark.long
-def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_weights(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
+def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_weights(tmp_path):
     fine_tune_on_workers(
         tmp_path,
         "classification",
