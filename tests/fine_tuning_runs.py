@@ -142,6 +142,16 @@ def write_scored_pairs(path: pathlib.Path, count: int, texts: Texts):
     path.with_suffix(".tsv").write_text("".join(lines))
 
 
+def write_rankings(path: pathlib.Path, count: int, texts: Texts):
+    """Two documents for each query, the first of which is right."""
+    lines = ["query\tdocument\tlabel\n"]
+    for mark in MARKS[: count // 2]:
+        query = texts.text(9)
+        for label in (1, 0):
+            lines.append(f"{mark} {query}\t{texts.text()}\t{label}\n")
+    path.with_suffix(".tsv").write_text("".join(lines))
+
+
 def write_tags(path: pathlib.Path, count: int, texts: Texts):
     tags = ("O", "B-X", "I-X")
     sentences = []
@@ -238,6 +248,14 @@ FAMILIES = {
         "test_vectors.npy",
         1,
     ),
+    "reranking": Family(
+        "run_reranker",
+        fine_tune,
+        write_rankings,
+        {"max_seq_length": MAX_LENGTH},
+        "test_scores.jsonl",
+        1,
+    ),
     "squad": Family(
         "run_squad",
         fine_tune,
@@ -252,8 +270,9 @@ FAMILIES = {
 
 def needs_family(family: str):
     """Skips a test of a family whose extension somebody has deleted."""
-    if family == "embedding" and family not in catalog.families():
-        pytest.skip("the extension embeddings is not installed")
+    extensions = {"embedding": "embeddings", "reranking": "reranking"}
+    if family in extensions and family not in catalog.families():
+        pytest.skip(f"the extension {extensions[family]} is not installed")
 
 
 def prepared(folder: pathlib.Path, family: str, **counts: int):
@@ -350,6 +369,8 @@ def predicted_numbers(path: pathlib.Path) -> np.ndarray | None:
         return np.loadtxt(path, ndmin=2)
     if path.suffix == ".npy":
         return np.load(path)
+    if path.suffix == ".jsonl":
+        return np.array([json.loads(line)["logit"] for line in path.read_text().splitlines()])
     return None
 
 

@@ -21,21 +21,21 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # Statements of the core by room, as many as there were when the budget was set. Who raises one has
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
-    "checkpoints": 1019,
+    "checkpoints": 1022,
     "cli": 504,
     "commands": 1151,
     "compat": 245,
-    "data": 3313,
+    "data": 3325,
     "fine_tuning": 1164,
-    "graph_text": 532,
+    "graph_text": 533,
     "io": 1447,
     "metrics": 495,
     "modeling": 1115,
     "modules": 1822,
     "optimization": 360,
     "options": 523,
-    "serving": 1057,
-    "tasks": 4049,
+    "serving": 1072,
+    "tasks": 4056,
     "training": 2007,
 }
 MAX_LONG_SIGNATURES = 21  # functions of more than 6 arguments, each with a reason at its noqa

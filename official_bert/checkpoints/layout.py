@@ -63,6 +63,11 @@ class ModelLayout:
         return ()
 
     @property
+    def config_fields(self) -> dict[str, Any]:
+        """Further fields of config.json, by which another library computes the same outputs."""
+        return {}
+
+    @property
     def files(self) -> list[str]:
         """The names of the files and folders that another library reads beside the encoder."""
         return []
@@ -78,7 +83,7 @@ class ModelLayout:
     # The members for a conversion to the format of the original.
 
     def original_record(self, folder: ModelFolder) -> TaskRecord | None:
-        """Returns the record for the folder of an encoder that has none.
+        """Returns the record of the model for its new folder; None for a model without a task.
 
         Args:
             folder: the folder of the model.
@@ -86,7 +91,8 @@ class ModelLayout:
         Raises:
             InputError: the format has no file for what the model computes.
         """
-        return None
+        folder.check_activation()
+        return folder.task()
 
     def original_weights(self, record: TaskRecord | None) -> dict[str, np.ndarray]:
         """Returns the weights that the encoder's checkpoint does not have, by TF1 name.

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from official_bert import model_dir, model_hub
+from official_bert import catalog, model_dir, model_hub
 from official_bert.checkpoints import (
     huggingface,
     loading,
@@ -80,11 +80,8 @@ def run(options: ConversionOptions) -> None:
     weight_names = _choose_names(options, checkpoint, separate_weights)
     linear_class = _choose_linear_class(options, source, weight_names)
     labels = source.output_names()
-    record = source.task()
+    record = source.task() if is_huggingface else layout.original_record(source)
     tokenizer_config = _choose_tokenizer_config(options, source, vocab_file, config)
-    if not is_huggingface:
-        source.check_activation()
-        record = record or layout.original_record(source)
     for name in filter(names.to_huggingface, weight_names):
         tf1.check_type(checkpoint, name)
     tensors = {name: checkpoint.read(name) for name in weight_names}
@@ -94,7 +91,7 @@ def run(options: ConversionOptions) -> None:
     # Write the folder.
     with writing.replacing_folder(options.output_dir) as folder:
         if is_huggingface:
-            further_fields = _list_further_fields(source, linear_class)
+            further_fields = _list_further_fields(source, linear_class) | layout.config_fields
             huggingface.write(folder, tensors, config, linear_class, labels, further_fields)
             # The new config.json names the class and the labels, so that other files need not.
             record = record if source.task_file else None
@@ -257,10 +254,11 @@ def _choose_linear_class(
     if options.output_format != "huggingface" or huggingface.LINEAR_HEAD not in weight_names:
         return huggingface.SEQUENCE_CLASSIFICATION
     record = folder.task()
-    recorded_class = MODEL_CLASSES.get(record.family) if record else None
+    family = catalog.families().get(record.family) if record else None
+    recorded_class = family.huggingface_class if family else ""
     if options.task_name:
         flag_class = MODEL_CLASSES[FAMILIES[options.task_name]]
-        if recorded_class not in (None, flag_class):
+        if recorded_class not in ("", flag_class):
             logging.warning(
                 "--task_name=%s: %s says that the model is a %s",
                 options.task_name,

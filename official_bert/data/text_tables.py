@@ -15,6 +15,7 @@ from official_bert.data.column_roles import Role, decide_columns, fold_name
 from official_bert.data.tables import Row, not_empty, numbered_lines, parse_number
 from official_bert.io import errors
 from official_bert.io.errors import InputError
+from official_bert.io.reading import has_type
 from official_bert.options.fine_tuning import CSV
 from official_bert.options.table_columns import USUAL_NAMES
 
@@ -41,8 +42,8 @@ _TRUTHS = {"true": "1", "false": "0"}
 
 
 class Example(NamedTuple):
-    """A text, those that belong to it and those that do not, and the score of the pair or the
-    class of the text.
+    """A text, those that belong to it and those that do not, and the label: the score of the
+    pair, scores with blanks between them, or the class of the text.
     """
 
     where: str
@@ -53,14 +54,25 @@ class Example(NamedTuple):
 
     def score(self) -> float:
         """Returns the label as a number."""
+        self._check_label()
+        return self._parse_score(self.label)
+
+    def scores(self) -> list[float]:
+        """Returns the numbers of the label: one, or a list of them with blanks between them."""
+        self._check_label()
+        return [self._parse_score(text) for text in self.label.split()]
+
+    def _check_label(self):
         if not self.label:
             raise InputError(
                 f"{self.where}: has no label; give the pair a number, or leave the row out"
             )
-        score = parse_number(_TRUTHS.get(self.label.casefold(), self.label))
+
+    def _parse_score(self, text: str) -> float:
+        score = parse_number(_TRUTHS.get(text.casefold(), text))
         if math.isfinite(score):
             return score
-        raise InputError(f"{self.where}: the label {self.label!r} is no number; correct it")
+        raise InputError(f"{self.where}: the label {text!r} is no number; correct it")
 
 
 def read_examples(
@@ -140,7 +152,7 @@ def _read_table(
                 role: [names[number] for number in numbers]
                 for role, numbers in table_columns.role_columns.items()
             }
-        label = table_formats.parse_label(row, record[columns[LABEL][0]]) if columns[LABEL] else ""
+        label = _parse_label(row, record[columns[LABEL][0]]) if columns[LABEL] else ""
         anchors, positives, negatives = (
             _texts(row, record, columns[key]) for key in (ANCHOR, POSITIVE, NEGATIVE)
         )
@@ -163,6 +175,13 @@ def _choose_roles(names: Sequence[str], is_corpus: bool) -> list[Role]:
         is_required = role.is_required and not has_positives
         roles.append(role._replace(is_required=is_required, flag=None))
     return roles
+
+
+def _parse_label(row: Row, value: Any) -> str:
+    """Returns the label of a row as text. Blanks separate the numbers of a list."""
+    if isinstance(value, list) and value and all(has_type(number, float) for number in value):
+        return " ".join(table_formats.parse_label(row, number) for number in value)
+    return table_formats.parse_label(row, value)
 
 
 def _texts(row: Row, record: Mapping[str, Any], columns: Iterable[str]) -> tuple[str, ...]:

@@ -35,37 +35,16 @@ class Windows(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class TextReader:
-    """Builds the inputs of an exported model from text, for the text signatures of a task.
-
-    Except for `inputs`, the methods accept WordPiece ids of the tokenizer, int32[batch, (pieces)].
+class InputBuilder:
+    """Builds the inputs of an exported model from WordPiece ids, int32[batch, (pieces)].
 
     Attributes:
-        tokenizer: the tokenizer of the texts.
         vocab: the ids of the tokens.
         max_seq_length: the largest number of tokens of an input.
     """
 
-    tokenizer: TextTokenizer
     vocab: Mapping[str, int]
     max_seq_length: int
-
-    def inputs(
-        self,
-        first: tf.Tensor,
-        second: tf.Tensor | None = None,
-    ) -> dict[str, tf.Tensor]:
-        """Encodes texts or pairs of texts, and returns their features as `build_inputs` does.
-
-        Args:
-            first: string[batch].
-            second: string[batch], or None for single texts. A text without tokens counts as absent.
-        """
-        first_ids = self.tokenizer.encode(first)
-        second_ids = None
-        if second is not None:
-            second_ids = self.tokenizer.encode(second)
-        return self.build_inputs(first_ids, second_ids)
 
     def build_inputs(
         self,
@@ -99,6 +78,36 @@ class TextReader:
         segments = [_truncate_rows(first, max_first), _truncate_rows(second, max_second)]
         is_pair = segments[1].row_lengths() > 0
         return _pack(segments, self.vocab, is_pair)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextReader(InputBuilder):
+    """Builds the inputs of an exported model from text, for the text signatures of a task.
+
+    Except for `inputs`, the methods accept WordPiece ids of the tokenizer, int32[batch, (pieces)].
+
+    Attributes:
+        tokenizer: the tokenizer of the texts.
+    """
+
+    tokenizer: TextTokenizer
+
+    def inputs(
+        self,
+        first: tf.Tensor,
+        second: tf.Tensor | None = None,
+    ) -> dict[str, tf.Tensor]:
+        """Encodes texts or pairs of texts, and returns their features as `build_inputs` does.
+
+        Args:
+            first: string[batch].
+            second: string[batch], or None for single texts. A text without tokens counts as absent.
+        """
+        first_ids = self.tokenizer.encode(first)
+        second_ids = None
+        if second is not None:
+            second_ids = self.tokenizer.encode(second)
+        return self.build_inputs(first_ids, second_ids)
 
     def document_windows(
         self,

@@ -26,7 +26,7 @@ from absl import logging
 from official_bert import catalog
 from official_bert.checkpoints import named_variables
 from official_bert.config import BertConfig
-from official_bert.graph_text.text_reader import TextReader
+from official_bert.graph_text.text_reader import InputBuilder, TextReader
 from official_bert.graph_text.tokenizer import TextTokenizer
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
@@ -311,7 +311,11 @@ def check_text_export(task: ServedTask) -> None:
 
 
 def make_task_signatures(
-    task: ServedTask, model: keras.Model, config: BertConfig, tokenizer: FullTokenizer
+    task: ServedTask,
+    model: keras.Model,
+    config: BertConfig,
+    tokenizer: FullTokenizer,
+    max_seq_length: int,
 ) -> dict[str, Signature]:
     """Makes the signatures of a model that read token ids and records.
 
@@ -323,6 +327,7 @@ def make_task_signatures(
         model: the model.
         config: its configuration.
         tokenizer: its tokenizer.
+        max_seq_length: the number of tokens to which inputs are truncated that the graph builds.
 
     Returns:
         The tf.functions by name.
@@ -336,6 +341,9 @@ def make_task_signatures(
         del functions["serving_ids"]
     for name, compute_further_outputs in task.further_signatures(model).items():
         functions[name] = signatures.make_position_signature(compute_further_outputs, config)
+    builder = InputBuilder(tokenizer.vocab, max_seq_length)
+    for name, free in task.free_signatures(model, builder).items():
+        functions[name] = signatures.make_free_signature(free)
     return functions
 
 
@@ -359,7 +367,8 @@ def check_export(
         InputError: the code of the task fails.
     """
     try:
-        for signature in make_task_signatures(task, model, config, tokenizer).values():
+        length = config.max_position_embeddings
+        for signature in make_task_signatures(task, model, config, tokenizer, length).values():
             signature.get_concrete_function()
     except NotImplementedError as error:
         logging.warning(
@@ -398,10 +407,13 @@ def _make_tensor_content(built: TrainedModel) -> _Content:
     """Makes the signatures that read tensors."""
     task = built.task
     length = built.max_seq_length
-    functions = make_task_signatures(task, built.model, built.config, built.tokenizer)
+    functions = make_task_signatures(task, built.model, built.config, built.tokenizer, length)
     requests = signatures.make_tensor_requests(length, task.num_choices)
     for name in task.further_signatures(built.model):
         requests.append(signatures.make_position_request(name, length))
+    builder = InputBuilder(built.tokenizer.vocab, length)
+    for name, free in task.free_signatures(built.model, builder).items():
+        requests.append((name, free.request))
     if default := built.options.estimator_signatures:
         functions = signatures.replace_default_signature(functions, default)
         requests = [
@@ -418,7 +430,7 @@ def _make_text_content(built: TrainedModel, folder: str) -> _Content:
     length = built.max_seq_length
     check_text_export(task)
     tokenizer = TextTokenizer(built.tokenizer, folder)
-    reader = TextReader(tokenizer, built.tokenizer.vocab, length)
+    reader = TextReader(built.tokenizer.vocab, length, tokenizer)
     answer = functools.partial(task.serving_text, built.model, reader=reader)
     text_signature = signatures.make_text_signature(task.text_inputs, answer)
     functions = {"serving_default": text_signature, "serving_text": text_signature}
@@ -426,6 +438,9 @@ def _make_text_content(built: TrainedModel, folder: str) -> _Content:
         functions[name] = signatures.make_text_signature(task.text_inputs, further_answer)
     request = signatures.make_text_request(task.text_inputs, length)
     requests: list[signatures.Request] = [(name, request) for name in functions]
+    for name, free in task.free_signatures(built.model, reader).items():
+        functions[name] = signatures.make_free_signature(free)
+        requests.append((name, free.request))
     return _Content(functions, requests, resources=tokenizer, extra_files={})
 
 

@@ -148,10 +148,10 @@ def _find_task_name(source: ModelSource, layout: ModelLayout) -> str:
 
     A model without a record and without the head of a task is a pre-trained one.
     """
-    if source.task:
-        return source.task.task_name
     if layout.task_name:
         return layout.task_name
+    if source.task:
+        return source.task.task_name
     path = source.folder.checkpoint
     if find_families(source.checkpoint.shapes, path) - {"pretraining"}:
         raise InputError(
@@ -334,12 +334,14 @@ class CheckpointModel(_Model):
         self.record = make_record(built)
         self.tokenizer = built.tokenizer
         self.labels = list(map(str, built.task.labels)) if built.task.labels else None
-        signatures = make_task_signatures(built.task, built.model, built.config, built.tokenizer)
+        signatures = make_task_signatures(
+            built.task, built.model, built.config, built.tokenizer, built.max_seq_length
+        )
         self._signatures = {
             name: signature.get_concrete_function() for name, signature in signatures.items()
         }
         self.inputs = {
-            name: tuple(spec.name for spec in signature.structured_input_signature[0])
+            name: tuple(spec.name for spec in tf.nest.flatten(signature.structured_input_signature))
             for name, signature in self._signatures.items()
         }
         outputs = self._signatures["serving_default"].structured_outputs

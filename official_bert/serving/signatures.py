@@ -16,6 +16,7 @@ from official_bert.data.records.framing import encode_examples, frame, varint
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 from official_bert.options.serving import TENSORS
 from official_bert.serving.exported_model import TENSOR_SIGNATURE
+from official_bert.tasks.base import FreeSignature
 
 PADDING_ID = 0
 
@@ -60,6 +61,20 @@ def make_text_signature(inputs: TextInputs, answer: Outputs) -> Signature:
             return answer(checked_texts)
 
     return serving_text
+
+
+def make_free_signature(free: FreeSignature) -> Signature:
+    """Makes a signature whose inputs the task chooses.
+
+    Args:
+        free: the inputs and the function of the signature.
+    """
+
+    @_graph_function(input_signature=[dict(free.inputs)])
+    def serving_free(tensors: Features) -> Features:
+        return free.answer(tensors)
+
+    return serving_free
 
 
 def make_text_request(inputs: TextInputs, length: int) -> dict[str, np.ndarray]:

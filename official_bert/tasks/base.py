@@ -27,9 +27,10 @@ from official_bert.tokenization import FullTokenizer
 
 if TYPE_CHECKING:
     import keras
+    import tensorflow as tf
 
     from official_bert.config import BertConfig
-    from official_bert.graph_text.text_reader import TextReader
+    from official_bert.graph_text.text_reader import InputBuilder, TextReader
     from official_bert.modeling.layers import Tensor
 
 ORIGINAL_BUFFER_SIZE = 100  # the size of the original's shuffle buffer, in examples
@@ -81,6 +82,20 @@ class DataFiles(NamedTuple):
         return existing[0] if existing else os.path.join(self.data_dir, names[0])
 
 
+class FreeSignature(NamedTuple):
+    """A signature of an export with inputs of its own.
+
+    Attributes:
+        inputs: the tensors that it reads, by name; each tf.TensorSpec has this name, too.
+        answer: a function from these tensors by name to the outputs by name.
+        request: the arrays of a small request by name, with which servers warm up.
+    """
+
+    inputs: Mapping[str, tf.TensorSpec]
+    answer: Callable[[dict], dict]
+    request: Mapping[str, np.ndarray]
+
+
 class OptionalMembers:
     """What few tasks define; the defaults suit the others.
 
@@ -108,6 +123,18 @@ class OptionalMembers:
         Args:
             model: the model of `build_model`.
             reader: the TextReader of an export of text; None for an export of tensors.
+        """
+        return {}
+
+    def free_signatures(
+        self, model: keras.Model, builder: InputBuilder
+    ) -> dict[str, FreeSignature]:
+        """Returns the signatures of an export, by name, whose inputs the task chooses.
+
+        Args:
+            model: the model of `build_model`.
+            builder: makes encoder features of ids. For an export of text it is a TextReader, which
+                also reads texts.
         """
         return {}
 

@@ -246,7 +246,7 @@ def test_the_activation_of_a_cross_encoder_stays_or_is_refused(tmp_path, trained
     }
     encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
     there = tmp_path / "there"
-    activation = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    activation = {"activation_fn": "torch.nn.modules.activation.Tanh"}
     os.makedirs(there)
     fields = {"sentence_transformers": activation}
     huggingface.write(
@@ -257,7 +257,7 @@ def test_the_activation_of_a_cross_encoder_stays_or_is_refused(tmp_path, trained
         json.loads((tmp_path / "out" / "config.json").read_text())["sentence_transformers"]
         == activation
     )
-    with pytest.raises(InputError, match="activation_fn is Sigmoid"):
+    with pytest.raises(InputError, match="activation_fn is Tanh"):
         converted(model=there, output_dir=tmp_path / "out2", output_format="tf1")
 
 

@@ -57,7 +57,7 @@ def random_text(rng, largest):
 
 
 def make_reader(tokenizer, max_seq_length) -> TextReader:
-    return TextReader(None, tokenizer.vocab, max_seq_length)
+    return TextReader(tokenizer.vocab, max_seq_length, None)
 
 
 def piece_words(word_ids) -> list[int]:

@@ -305,6 +305,22 @@ def has_modules(folder: str) -> bool:
     return bool(_read_module_entries(folder))
 
 
+def is_embedding_model(folder: str) -> bool:
+    """Return whether a folder with a modules.json is one of SentenceTransformer.
+
+    From version 6 on, the other classes of sentence-transformers write a modules.json, too.
+
+    Args:
+        folder: the folder of a model.
+    """
+    path = os.path.join(folder, CONFIG_NAME)
+    if not files.exists(path):
+        return True
+    content = reading.read_json(files.check_model_file(path))
+    model_type = content.get("model_type") if isinstance(content, dict) else None
+    return model_type in (None, "SentenceTransformer")
+
+
 def _read_module_entries(folder: str) -> list[Any]:
     """Returns the entries of modules.json, none if the file is missing or of another program."""
     path = os.path.join(folder, MODULES_NAME)

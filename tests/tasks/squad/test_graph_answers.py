@@ -66,7 +66,7 @@ def peaks(first, last):
 def reader(tokenizer, tmp_path_factory):
     asset_dir = tmp_path_factory.mktemp("asset")
     text_tokenizer = TextTokenizer(tokenizer, str(asset_dir))
-    return TextReader(text_tokenizer, tokenizer.vocab, LENGTH)
+    return TextReader(tokenizer.vocab, LENGTH, text_tokenizer)
 
 
 def requests(count, seed):
