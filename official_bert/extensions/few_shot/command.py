@@ -174,7 +174,7 @@ def train(options: FewShotOptions, sets: Mapping[str, Source], overwrite: bool) 
     processor.named = dict(sets)
     examples = processor.get_train_examples("")
     texts = [example.text_a for example in examples]
-    labels = [example.label for example in examples]
+    labels = [str(example.label) for example in examples]  # of one label each
     pairs.check_labels(labels, options.train_file)
     _check_folder(options, texts, labels, overwrite)
     encoder = model_hub.local_path(options.model)
@@ -217,7 +217,7 @@ def _train_encoder(options: FewShotOptions, texts: Sequence[str], labels: Sequen
             "install it, or give --notrain_encoder"
         )
     path = os.path.join(options.output_dir, _PAIRS)
-    drawn = pairs.draw_pairs(
+    all_pairs = pairs.draw_pairs(
         texts,
         labels,
         options.num_pairs,
@@ -225,7 +225,7 @@ def _train_encoder(options: FewShotOptions, texts: Sequence[str], labels: Sequen
         has_negatives=options.loss != RANKING,
     )
     with writing.replacing(path) as file:
-        for pair in drawn:
+        for pair in all_pairs:
             row: dict[str, Any] = {"anchor": pair.first, "positive": pair.second}
             if options.loss != RANKING:
                 row["label"] = float(pair.has_same_label)

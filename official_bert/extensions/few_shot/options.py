@@ -61,8 +61,8 @@ class FewShotOptions:
         choices=LOSSES,
         help="How the encoder learns from pairs, as in run_embeddings. cosine_similarity: the "
         "cosine is 1 for two texts of a label and 0 for texts of two labels. cosent: the "
-        "cosines of the first are larger. multiple_negatives_ranking: find a text of the same label "
-        "among those of the batch, which is for many labels.",
+        "cosines of the first are larger. multiple_negatives_ranking: find a text of the same "
+        "label among those of the batch, which is for many labels.",
     )
     num_pairs: int = option(
         20,

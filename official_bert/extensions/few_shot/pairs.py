@@ -64,10 +64,10 @@ def draw_pairs(
     names = np.array(labels, object)
     rows = np.arange(len(texts))
     for _ in range(num_pairs):
-        for row in rows:
+        for row, text in enumerate(texts):
             has_label = names == names[row]
-            positive = generator.choice(rows[has_label & (rows != row)])
-            yield Pair(texts[row], texts[positive], True)
+            positive = int(generator.choice(rows[has_label & (rows != row)]))
+            yield Pair(text, texts[positive], True)
             if has_negatives:
-                negative = generator.choice(rows[~has_label])
-                yield Pair(texts[row], texts[negative], False)
+                negative = int(generator.choice(rows[~has_label]))
+                yield Pair(text, texts[negative], False)

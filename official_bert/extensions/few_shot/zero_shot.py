@@ -93,8 +93,9 @@ def _compare_by_cosine(
     predictor: Predictor, texts: Sequence[str], sentences: Sequence[str]
 ) -> np.ndarray:
     """Returns the cosines of texts and sentences, float32[texts, sentences]."""
-    text_vectors = predictor.client.vectors([(text,) for text in texts])
-    sentence_vectors = predictor.client.vectors([(sentence,) for sentence in sentences])
+    client: Any = predictor.client
+    text_vectors = client.vectors([(text,) for text in texts])
+    sentence_vectors = client.vectors([(sentence,) for sentence in sentences])
     return all_cosines(text_vectors, sentence_vectors)
 
 
@@ -112,7 +113,8 @@ def _compare_by_inference(
             f"with {_ENTAILMENT!r}, such as one of MNLI"
         )
     pairs = [(text, sentence) for text in texts for sentence in sentences]
-    logits = np.float64([row["logits"] for row in predictor.client.rows(pairs)])
+    client: Any = predictor.client
+    logits = np.array([row["logits"] for row in client.rows(pairs)], np.float64)
     logits = logits.reshape(len(texts), len(sentences), len(names))
     if not multi_label:
         return _softmax(logits[..., entailment])
@@ -128,8 +130,8 @@ def _compare_by_inference(
 
 def _find_label(names: Sequence[str], start: str) -> int | None:
     """Returns the index of the label whose name begins so, in any case; None without one."""
-    found = [index for index, name in enumerate(names) if name.lower().startswith(start)]
-    return found[0] if found else None
+    indices = (index for index, name in enumerate(names) if name.lower().startswith(start))
+    return next(indices, None)
 
 
 def _softmax(values: np.ndarray) -> np.ndarray:
