@@ -48,6 +48,9 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "predictor_methods": "No arguments -> a mapping: name of a method of "
         "official_bert.Predictor -> a function whose first argument is the Predictor. Called when "
         "a method that the Predictor's class lacks is used or listed.",
+        "classifier_trainings": "No arguments -> a mapping: name of a class method of "
+        "official_bert.Classifier -> a function whose first argument is the class. Called when a "
+        "name is read that the class lacks.",
         "predictor_frame": "An official_bert.Predictor and the arguments of a call -> a "
         "RequestFrame of serving/predictor.py, or None where the arguments are texts. Called by "
         "each call.",

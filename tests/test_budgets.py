@@ -23,10 +23,10 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 MAX_STATEMENTS = {
     "checkpoints": 1022,
     "cli": 504,
-    "commands": 1151,
+    "commands": 1149,
     "compat": 245,
     "data": 3325,
-    "fine_tuning": 1164,
+    "fine_tuning": 1169,
     "graph_text": 533,
     "io": 1447,
     "metrics": 495,
@@ -38,7 +38,7 @@ MAX_STATEMENTS = {
     "tasks": 4056,
     "training": 2007,
 }
-MAX_LONG_SIGNATURES = 21  # functions of more than 6 arguments, each with a reason at its noqa
+MAX_LONG_SIGNATURES = 23  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
 # Expression nodes a line of code: the mean of the package, of a file in it, and of the tests.
 MAX_MEAN_DENSITY = 4.0

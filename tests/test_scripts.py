@@ -74,13 +74,15 @@ def assert_flags_stand_under_headings(text: str, command: str, fields: list[Fiel
     assert flags == expected_flags
 
 
-def test_the_commands_have_at_most_185_flags_and_run_classifier_83():
-    """The newest are those of feature-based tagging, of two phases, of parts, and --stop_at_step."""
+MAX_FLAGS = 192  # of all commands; the newest are those of rerankers and few-shot training
+
+
+def test_the_commands_have_few_flags_and_run_classifier_83():
     names = {
         command: {field.name for field in flag_fields(catalog.options_class(command))}
         for command in COMMANDS
     }
-    assert len(set().union(*names.values())) <= 185
+    assert len(set().union(*names.values())) <= MAX_FLAGS
     assert len(names["run_classifier"]) <= 83
 
 

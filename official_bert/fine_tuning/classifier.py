@@ -192,8 +192,20 @@ class _FrameData(ClassificationData):
     columns: dict[str, str]
 
 
-class Classifier(Predictor):
+class _ClassifierType(type):
+    """The type of `Classifier`, to which extensions add class methods."""
+
+    def __getattr__(cls, name: str) -> Any:
+        return catalog.bind_member("classifier_trainings", cls, name)
+
+    def __dir__(cls) -> list[str]:
+        return [*super().__dir__(), *catalog.members("classifier_trainings")]
+
+
+class Classifier(Predictor, metaclass=_ClassifierType):
     """A classifier that `train` has trained; it answers texts as every `Predictor`.
+
+    Extensions add other trainings, such as few_shot: help(Classifier.few_shot) describes one.
 
     Attributes:
         metrics: those of the dev set by name, as in eval_results.txt; None without a dev set.

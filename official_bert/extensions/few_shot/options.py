@@ -1,0 +1,97 @@
+"""The flags of run_few_shot."""
+
+import dataclasses
+
+from official_bert.options.fields import MIN_SEQ_LENGTH, NOT_NEGATIVE, POSITIVE, SIZE, option
+from official_bert.options.fine_tuning import CSV, DATA_FORMATS, NO_QUOTING
+
+COSINE_SIMILARITY, RANKING = "cosine_similarity", "multiple_negatives_ranking"
+LOSSES = (COSINE_SIMILARITY, RANKING, "cosent")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FewShotOptions:
+    train_file: str = option(
+        basic=True,
+        help="The training examples, at least two of each label: a .tsv, .csv, .jsonl or .parquet.",
+    )
+    dev_file: str | None = option(
+        None, basic=True, help="Examples to evaluate the classifier on, in a file of the same form."
+    )
+    model: str = option(
+        basic=True,
+        names_model=True,
+        help="The encoder to begin with: the folder or the name of a model. One of sentence "
+        "embeddings needs far fewer examples than a pre-trained BERT.",
+    )
+    output_dir: str = option(
+        basic=True,
+        help="The folder of the classifier. Its folder encoder has the trained encoder.",
+    )
+    text_a_column: str | None = option(
+        None,
+        basic=True,
+        help="The column of the text, by name or by number from 0. Without this flag it is the "
+        "column called text, sentence or sentence1, or the only one besides the label.",
+    )
+    label_column: str | None = option(
+        None,
+        basic=True,
+        help="The column of the label. Without this flag it is the column called label, or the "
+        "only one besides the text.",
+    )
+    has_header: bool = option(
+        True,
+        help="Whether the first line of a TSV or CSV file names the columns. Without a header, "
+        "columns are numbers from 0.",
+    )
+    quoting: str = option(
+        NO_QUOTING,
+        choices=(NO_QUOTING, CSV),
+        help="How a TSV file uses double quotes. With none they are ordinary characters, with csv "
+        "they enclose fields.",
+    )
+    data_format: str | None = option(
+        None,
+        choices=DATA_FORMATS,
+        help="The format of tables whose names do not end in .tsv, .csv, .jsonl or .parquet.",
+    )
+    loss: str = option(
+        COSINE_SIMILARITY,
+        choices=LOSSES,
+        help="How the encoder learns from pairs, as in run_embeddings. cosine_similarity: the "
+        "cosine is 1 for two texts of a label and 0 for texts of two labels. cosent: the "
+        "cosines of the first are larger. multiple_negatives_ranking: find a text of the same "
+        "label among those of the batch, which is for many labels.",
+    )
+    num_pairs: int = option(
+        20,
+        check=SIZE,
+        help="The number of pairs that each text begins with a text of its own label, and as many "
+        "with a text of another one.",
+    )
+    train_encoder: bool = option(
+        True,
+        help="Train the encoder. Without it, only the logistic regression is trained, which takes "
+        "seconds.",
+    )
+    num_train_epochs: float = option(
+        1.0, basic=True, check=POSITIVE, help="The number of passes over the pairs."
+    )
+    learning_rate: float = option(2e-5, basic=True, check=POSITIVE, help="The learning rate.")
+    train_batch_size: int = option(16, check=SIZE, help="The number of pairs in a batch.")
+    max_seq_length: int = option(
+        128, basic=True, check=MIN_SEQ_LENGTH, help="The number of tokens to which texts are cut."
+    )
+    regularization: float = option(
+        1.0,
+        check=POSITIVE,
+        help="The inverse strength of the regularization of the logistic regression, the C of "
+        "scikit-learn.",
+    )
+    random_seed: int = option(0, check=NOT_NEGATIVE, help="The seed of the pairs and the training.")
+
+    @property
+    def resume_hint(self) -> str:
+        """What a user is told whose run was interrupted."""
+        return "the same command continues"

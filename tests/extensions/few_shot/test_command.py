@@ -1,0 +1,204 @@
+"""Tests of run_few_shot and Classifier.few_shot: what they train, write, resume and refuse."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from official_bert import Classifier, InputError, Predictor, catalog
+from official_bert.checkpoints import open_checkpoint
+from official_bert.extensions.few_shot import command
+from tests.fine_tuning_runs import write_model
+from tests.scripts import end_of, flag_list, run_here
+
+TRAIN = [
+    ("the cat sat on the mat .", "home"),
+    ("the cat sat", "home"),
+    ("a cat on a mat", "home"),
+    ("a train left the station", "travel"),
+    ("the driver waved his hand", "travel"),
+    ("a train at noon", "travel"),
+]
+DEV = [("the mat", "home"), ("the station", "travel"), ("a cat sat", "home")]
+TEXTS = [text for text, _ in DEV]
+
+
+def write_table(path: pathlib.Path, rows):
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory) -> pathlib.Path:
+    """A folder with a model, tables, and the classifier `out` that was trained on them."""
+    folder = tmp_path_factory.mktemp("few_shot")
+    write_model(folder / "bert", "", 2)
+    write_table(folder / "train.tsv", TRAIN)
+    write_table(folder / "dev.tsv", DEV)
+    run_here("run_few_shot", *flags(folder, dev_file=folder / "dev.tsv"))
+    return folder
+
+
+def flags(folder: pathlib.Path, **changes) -> list[str]:
+    values = {
+        "train_file": folder / "train.tsv",
+        "model": folder / "bert",
+        "output_dir": folder / "out",
+        "num_pairs": 4,
+        "max_seq_length": 16,
+        "learning_rate": 1e-3,
+    }
+    return flag_list(**values | changes)
+
+
+def vectors_of(encoder, texts) -> np.ndarray:
+    """The vectors by another path: the class of sentence vectors."""
+    encode = catalog.load(catalog.public_names()["SentenceEncoder"])
+    return encode(str(encoder), max_seq_length=16).encode(list(texts))
+
+
+def test_the_classifier_is_a_logistic_regression_on_the_vectors(work):
+    encoder = work / "out" / "encoder"
+    texts, labels = zip(*TRAIN, strict=True)
+    regression = LogisticRegression(max_iter=1000).fit(vectors_of(encoder, texts), labels)
+    expected = regression.predict_proba(vectors_of(encoder, TEXTS))
+
+    answers = Predictor(str(work / "out"))(TEXTS)
+
+    assert regression.classes_.tolist() == ["home", "travel"]
+    found = [list(answer["probabilities"].values()) for answer in answers]
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    right = [answer["label"] == label for answer, (_, label) in zip(answers, DEV, strict=True)]
+    results = (work / "out" / "eval_results.txt").read_text()
+    assert f"eval_accuracy = {np.float32(np.mean(right))!s}\n" in results
+
+
+def test_the_encoder_is_trained_on_pairs_of_labels(work):
+    rows = [json.loads(line) for line in (work / "out" / "pairs.jsonl").open()]
+    labels = dict(TRAIN)
+    assert len(rows) == len(TRAIN) * 4 * 2
+    for row in rows:
+        assert row["label"] == (labels[row["anchor"]] == labels[row["positive"]])
+    before = open_checkpoint(str(work / "bert"))
+    after = open_checkpoint(str(work / "out"))
+    name = "bert/encoder/layer_0/attention/self/query/kernel"
+    assert np.abs(after.read(name) - before.read(name)).max() > 1e-3
+
+
+def test_exports_answer_as_the_folder(work, tmp_path):
+    expected = Predictor(str(work / "out"))(TEXTS)
+    for name, options in (("tensors", {}), ("text", {"export_text": True})):
+        target = tmp_path / name
+        export = flag_list(model=work / "out", export_dir=target, **options)
+        run_here("export_saved_model", *export)
+        for found, wanted in zip(Predictor(str(target))(TEXTS), expected, strict=True):
+            assert found["label"] == wanted["label"]
+            assert found["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
+
+
+def test_run_classifier_evaluates_and_does_not_train_it(work, tmp_path):
+    values = {
+        "task_name": "few_shot",
+        "model": work / "out",
+        "dev_file": work / "dev.tsv",
+        "output_dir": tmp_path / "evaluated",
+    }
+    run_here("run_classifier", *flag_list(**values, do_eval=True))
+    name = "eval_results.txt"
+    assert (tmp_path / "evaluated" / name).read_text() == (work / "out" / name).read_text()
+    training = flag_list(**values, train_file=work / "train.tsv", do_train=True)
+    ended = end_of("run_classifier", *training)
+    assert ended.status == 1
+    assert "is trained by official-bert run_few_shot; leave --do_train out" in ended.sentence
+
+
+def test_the_same_command_goes_on_and_another_is_refused(work):
+    weights = open_checkpoint(str(work / "out")).read("output_weights")
+    run_here("run_few_shot", *flags(work))
+    np.testing.assert_array_equal(
+        open_checkpoint(str(work / "out")).read("output_weights"), weights
+    )
+    for changes in ({"num_pairs": 5}, {"train_file": work / "dev.tsv"}):
+        if "train_file" in changes:
+            write_table(work / "dev.tsv", [*DEV, ("noon", "travel")])
+        ended = end_of("run_few_shot", *flags(work, **changes))
+        assert ended.status == 1
+        assert "holds a classifier that was trained on other examples" in ended.sentence
+
+
+def test_ranking_needs_no_pairs_of_two_labels(work, tmp_path):
+    changes = {"loss": "multiple_negatives_ranking", "output_dir": tmp_path / "ranking"}
+    run_here("run_few_shot", *flags(work, train_batch_size=2, **changes))
+    rows = [json.loads(line) for line in (tmp_path / "ranking" / "pairs.jsonl").open()]
+    assert len(rows) == len(TRAIN) * 4
+    assert rows[0].keys() == {"anchor", "positive"}
+
+
+def test_python_trains_without_the_encoder_and_replaces_a_classifier(work, tmp_path):
+    texts, labels = zip(*TRAIN, strict=True)
+    given = {"model": work / "bert", "train_encoder": False, "max_seq_length": 16, "verbose": 0}
+    dev = (TEXTS, [label for _, label in DEV])
+    classifier = Classifier.few_shot(tmp_path / "few", texts, labels, dev=dev, **given)
+    regression = LogisticRegression(max_iter=1000).fit(vectors_of(work / "bert", texts), labels)
+    answers = classifier.classify(TEXTS)
+    assert [answer["label"] for answer in answers] == regression.predict(
+        vectors_of(work / "bert", TEXTS)
+    ).tolist()
+    assert 0 <= classifier.metrics["eval_accuracy"] <= 1
+    assert not (tmp_path / "few" / "encoder").exists()
+
+    others = [label.upper() for label in labels]
+    with pytest.raises(InputError, match="trained on other examples or with other flags"):
+        Classifier.few_shot(tmp_path / "few", texts, others, **given)
+    replaced = Classifier.few_shot(tmp_path / "few", texts, others, overwrite=True, **given)
+    assert replaced.classify("the mat")["label"] in ("HOME", "TRAVEL")
+    assert "few_shot" in dir(Classifier)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"model": None}, "model: is missing"),
+        (
+            {"num_pair": 3},
+            "num_pair: Classifier.few_shot takes no such flag; did you mean num_pairs",
+        ),
+        ({"num_pairs": 0}, "num_pairs"),
+        ({"labels": ["x"]}, "6 texts and 1 labels are given"),
+        ({"labels": ["x"] * 6}, "all examples have the label 'x'"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_named(work, tmp_path, arguments, sentence):
+    texts, labels = zip(*TRAIN, strict=True)
+    given = {"texts": texts, "labels": labels, "model": work / "bert", **arguments}
+    with pytest.raises(InputError, match=sentence):
+        Classifier.few_shot(tmp_path / "no", **given)
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_model_with_a_projection_is_refused(work, tmp_path):
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text('{"anchor": "the cat", "positive": "a cat", "label": 1.0}\n' * 16)
+    projected = flag_list(
+        train_file=pairs,
+        do_train=True,
+        loss="cosine_similarity",
+        projection=4,
+        model=work / "bert",
+        output_dir=tmp_path / "projected",
+        train_batch_size=4,
+        max_seq_length=16,
+    )
+    run_here("run_embeddings", *projected)
+    changes = {"model": tmp_path / "projected", "output_dir": tmp_path / "no"}
+    ended = end_of("run_few_shot", *flags(work, train_encoder=False, **changes))
+    assert ended.status == 1
+    assert "has a layer behind the pooling" in ended.sentence
+
+
+def test_the_training_of_the_encoder_needs_its_command(work, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "_TRAINING", "run_nothing")
+    ended = end_of("run_few_shot", *flags(work, output_dir=tmp_path / "no"))
+    assert ended.status == 1
+    assert "needs run_nothing of the extension embeddings, which is not there" in ended.sentence
