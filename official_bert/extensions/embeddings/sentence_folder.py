@@ -26,6 +26,7 @@ from official_bert.version import __version__
 MODULES_NAME = "modules.json"
 CONFIG_NAME = "config_sentence_transformers.json"
 ENCODER_CONFIG_NAME = "sentence_bert_config.json"
+_SENTENCE_TRANSFORMER = "SentenceTransformer"
 COSINE = "cosine"
 _SIMILARITIES = (COSINE, "dot", "euclidean", "manhattan")
 _MODULE_FIELDS = ("idx", "path", "type")
@@ -303,6 +304,18 @@ def has_modules(folder: str) -> bool:
         True if it has one; False if it has none, or that of another program.
     """
     return bool(_read_module_entries(folder))
+
+
+def is_single_vector(folder: str) -> bool:
+    """Return whether a folder of sentence-transformers is of its class SentenceTransformer.
+
+    Its other classes, such as SparseEncoder, name themselves in a file.
+
+    Args:
+        folder: the folder of the model.
+    """
+    model_type = _settings(folder, CONFIG_NAME).get("model_type", _SENTENCE_TRANSFORMER)
+    return model_type == _SENTENCE_TRANSFORMER
 
 
 def _read_module_entries(folder: str) -> list[Any]:
