@@ -25,18 +25,18 @@ MAX_STATEMENTS = {
     "cli": 504,
     "commands": 1151,
     "compat": 245,
-    "data": 3313,
+    "data": 3383,
     "fine_tuning": 1164,
     "graph_text": 532,
     "io": 1447,
     "metrics": 495,
-    "modeling": 1115,
+    "modeling": 1137,
     "modules": 1822,
     "optimization": 360,
     "options": 523,
     "serving": 1057,
     "tasks": 4049,
-    "training": 2007,
+    "training": 2014,
 }
 MAX_LONG_SIGNATURES = 21  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
