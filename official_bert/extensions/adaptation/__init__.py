@@ -9,6 +9,7 @@ _FINE_TUNING_COMMANDS = (
     "run_swag",
     "run_ner",
     "run_embeddings",
+    "run_sparse_embeddings",
 )
 
 EXTENSION = Extension(

@@ -10,6 +10,7 @@ _COMMANDS = (
     "run_swag",
     "run_ner",
     "run_embeddings",
+    "run_sparse_embeddings",
 )
 
 EXTENSION = Extension(
