@@ -44,6 +44,73 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return _cross_entropy(logits, labels)
 
 
+def stack_columns(values: Tensor) -> Tensor:
+    """Returns [B * N, ...] of [B, N, ...]: the first texts of all examples, then the second ones.
+
+    Args:
+        values: a value of each of the N texts of B examples.
+    """
+    shape = ops.shape(values)
+    further_axes = range(2, len(shape))
+    columns = ops.transpose(
+        values,
+        (1, 0, *further_axes),
+    )
+    stacked_shape = (-1, *shape[2:])
+    return ops.reshape(columns, stacked_shape)
+
+
+def find_false_negatives(text_ids: Tensor) -> Tensor:
+    """Returns which candidates are no negatives of an anchor, bool[B, C].
+
+    The candidates are the second texts of all examples, then their further texts. One is no
+    negative if it is equal to the second text of the anchor, or the second text of an equal anchor.
+    The second text of the anchor itself is False.
+
+    Args:
+        text_ids: the texts of B examples, equal for equal texts, int32[B, N]. The first is the
+            anchor.
+    """
+    anchors = text_ids[:, 0]
+    documents = text_ids[:, 1:]
+    candidates = stack_columns(documents)
+    size = ops.shape(anchors)[0]
+    num_candidates = ops.shape(candidates)[0]
+    rows = ops.arange(size)
+    columns = ops.arange(num_candidates)
+
+    # A candidate may be equal to the positive of the anchor.
+    positives = documents[:, 0]
+    has_equal_text = ops.equal(
+        positives[:, None],
+        candidates,
+    )
+
+    # A candidate may be the positive of an equal anchor.
+    candidate_anchors = ops.take(
+        anchors,
+        columns % size,
+    )
+    is_positive = columns < size
+    has_equal_anchor = ops.equal(
+        anchors[:, None],
+        ops.where(is_positive, candidate_anchors, -1),
+    )
+
+    is_right = ops.logical_or(
+        has_equal_text,
+        has_equal_anchor,
+    )
+    is_another = ops.not_equal(
+        rows[:, None],
+        columns,
+    )
+    return ops.logical_and(
+        is_right,
+        is_another,
+    )
+
+
 @ops.custom_gradient
 def _cross_entropy(logits: Tensor, labels: Tensor):
     """Computes the cross-entropy with one softmax that the forward and backward pass share.
