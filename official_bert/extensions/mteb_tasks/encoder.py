@@ -15,7 +15,13 @@ from official_bert.metrics.cosines import all_cosines, cosines
 class Encoder(Protocol):
     """What has embeddings: a SentenceEncoder, or a Predictor of such a model."""
 
-    def encode(self, texts: list[str]) -> np.ndarray: ...
+    def encode(self, texts: list[str]) -> np.ndarray:
+        """Encodes texts.
+
+        Args:
+            texts: the texts.
+        """
+        ...
 
 
 class MtebEncoder:
@@ -23,12 +29,12 @@ class MtebEncoder:
 
     Example:
         ```python
-        import mteb
         from official_bert import MtebEncoder, SentenceEncoder
 
-        encoder = MtebEncoder(SentenceEncoder("my_encoder"), "my_encoder")
-        tasks = mteb.get_tasks(tasks=["STSBenchmark"])
-        mteb.evaluate(encoder, tasks)
+        folder = "quickstart_output/full/bert"
+        encoder = MtebEncoder(SentenceEncoder(folder), "my_encoder")
+        # import mteb
+        # mteb.evaluate(encoder, mteb.get_tasks(tasks=["STSBenchmark"]))
         ```
     """
 
