@@ -296,7 +296,7 @@ training/whole_batch.py: training/test_whole_batch.py
     return self._objective.vectors(one, seeds[index]) -> return self._objective.vectors(one, None)
     losses = tf.repeat(loss / -> losses = tf.repeat(loss +
 extensions/embeddings/losses.py: extensions/embeddings/test_losses.py
-    logits = ops.where(_no_negatives(features["text_ids"]), _EXCLUDED, logits) -> pass
+    logits = ops.where(find_false_negatives(features["text_ids"]), _EXCLUDED, logits) -> pass
     right))) / 2.0 -> right)))
     cosines[:, None] - cosines[None, :] -> cosines[None, :] - cosines[:, None]
     scores[:, None] < scores[None, :] -> scores[:, None] <= scores[None, :]

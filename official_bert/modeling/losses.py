@@ -44,6 +44,49 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return _cross_entropy(logits, labels)
 
 
+def stack_columns(values: Tensor) -> Tensor:
+    """Returns [B * N, ...] of [B, N, ...]: the first texts of all examples, then the second ones.
+
+    Args:
+        values: a value of each of the N texts of B examples.
+    """
+    shape = ops.shape(values)
+    further_axes = range(2, len(shape))
+    columns = ops.transpose(values, (1, 0, *further_axes))
+    return ops.reshape(columns, (-1, *shape[2:]))
+
+
+def find_false_negatives(text_ids: Tensor) -> Tensor:
+    """Returns which candidates are no negatives of an anchor, bool[B, C].
+
+    The candidates are the second texts of all examples, then their further texts. One is no
+    negative if it is equal to the second text of the anchor, or the second text of an equal anchor.
+    The second text of the anchor itself is False.
+
+    Args:
+        text_ids: the texts of B examples, equal for equal texts, int32[B, N]. The first is the
+            anchor.
+    """
+    anchors = text_ids[:, 0]
+    positives = text_ids[:, 1]
+    candidates = stack_columns(text_ids[:, 1:])
+    size = ops.shape(anchors)[0]
+    columns = ops.arange(ops.shape(candidates)[0])
+
+    # A candidate may be equal to the positive of the anchor.
+    has_equal_text = positives[:, None] == candidates[None, :]
+
+    # A candidate may be the positive of an equal anchor.
+    is_positive = columns < size
+    candidate_anchors = ops.where(is_positive, ops.take(anchors, columns % size), -1)
+    has_equal_anchor = anchors[:, None] == candidate_anchors[None, :]
+
+    is_right = ops.logical_or(has_equal_text, has_equal_anchor)
+    rows = ops.arange(size)
+    is_itself = rows[:, None] == columns[None, :]
+    return ops.logical_and(is_right, ops.logical_not(is_itself))
+
+
 @ops.custom_gradient
 def _cross_entropy(logits: Tensor, labels: Tensor):
     """Computes the cross-entropy with one softmax that the forward and backward pass share.

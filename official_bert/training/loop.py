@@ -251,7 +251,8 @@ def predict(
     num_examples = len(lengths)
     order = np.arange(num_examples)
     if pad_to_longest:
-        # The first batch, with the longest examples, determines the length of the output arrays.
+        # The first batch, with the longest examples, usually determines the length of the output
+        # arrays, which then need not be widened.
         order = np.argsort(-lengths, kind="stable")
     outputs: dict[str, np.ndarray] = {}
     progress = Progress("examples", num_examples)
@@ -266,10 +267,20 @@ def predict(
             value = np.asarray(value)[: len(rows)]
             if name not in outputs:
                 outputs[name] = np.zeros((num_examples, *value.shape[1:]), value.dtype)
+            outputs[name] = _widen(outputs[name], value)
             places = (rows, slice(value.shape[1])) if value.ndim > 1 else rows
             outputs[name][places] = value
         progress(start + len(rows))
     return outputs
+
+
+def _widen(array: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Returns an array [n, length, ...] that has room for a batch, filled with 0."""
+    if value.ndim < 2 or value.shape[1] <= array.shape[1]:
+        return array
+    widths = [(0, 0)] * array.ndim
+    widths[1] = (0, value.shape[1] - array.shape[1])
+    return np.pad(array, widths)
 
 
 def _repeat_last_row(

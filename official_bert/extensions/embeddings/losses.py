@@ -16,7 +16,7 @@ from keras import ops
 
 from official_bert.extensions.embeddings.model import Tensor, normalized
 from official_bert.extensions.embeddings.settings import EmbeddingSettings
-from official_bert.modeling.losses import cross_entropy
+from official_bert.modeling.losses import cross_entropy, find_false_negatives, stack_columns
 
 Features = Mapping[str, Tensor]  # The features of a batch by name.
 
@@ -80,10 +80,10 @@ class MultipleNegativesRanking(Loss):
 
     def __call__(self, vectors: Tensor, features: Features) -> Tensor:
         anchors = normalized(vectors[:, 0])  # [B, D]
-        candidates = normalized(_stack_columns(vectors[:, 1:]))  # [C, D], C = B (N - 1)
+        candidates = normalized(stack_columns(vectors[:, 1:]))  # [C, D], C = B (N - 1)
         cosines = ops.matmul(anchors, ops.transpose(candidates))  # [B, C]
         logits = self.scale * cosines
-        logits = ops.where(_no_negatives(features["text_ids"]), _EXCLUDED, logits)
+        logits = ops.where(find_false_negatives(features["text_ids"]), _EXCLUDED, logits)
         size = ops.shape(logits)[0]
         right = ops.arange(size, dtype="int32")
         loss = ops.mean(cross_entropy(logits, right))
@@ -205,36 +205,6 @@ LOSSES = {
     "triplet": Triplet,
     "mse": Mse,
 }
-
-
-def _stack_columns(values: Tensor) -> Tensor:
-    """Returns [C, ...] of [B, N, ...]: the first texts of all examples, then the second ..."""
-    shape = ops.shape(values)
-    further_axes = range(2, len(shape))
-    columns = ops.transpose(values, (1, 0, *further_axes))
-    return ops.reshape(columns, (-1, *shape[2:]))
-
-
-def _no_negatives(text_ids: Tensor) -> Tensor:
-    """Returns bool[B, C]: which candidates are no negatives of an anchor, without its positive."""
-    anchors = text_ids[:, 0]
-    positives = text_ids[:, 1]
-    candidates = _stack_columns(text_ids[:, 1:])
-    size = ops.shape(anchors)[0]
-    columns = ops.arange(ops.shape(candidates)[0])
-
-    # A candidate may be equal to the positive of the anchor.
-    has_equal_text = positives[:, None] == candidates[None, :]
-
-    # A candidate may be the positive of an equal anchor.
-    is_positive = columns < size
-    candidate_anchors = ops.where(is_positive, ops.take(anchors, columns % size), -1)
-    has_equal_anchor = anchors[:, None] == candidate_anchors[None, :]
-
-    is_right = ops.logical_or(has_equal_text, has_equal_anchor)
-    rows = ops.arange(size)
-    is_itself = rows[:, None] == columns[None, :]
-    return ops.logical_and(is_right, ops.logical_not(is_itself))
 
 
 def _cosines(vectors: Tensor) -> Tensor:

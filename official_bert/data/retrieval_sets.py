@@ -1,0 +1,137 @@
+"""Queries and the documents that are ranked for them, and the metrics of a ranking.
+
+In: examples of a development set. Out: a `RetrievalSet`, whose `measure` reads scores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from absl import logging
+
+from official_bert.data.text_examples import TextRows
+from official_bert.data.text_tables import Example
+from official_bert.io.errors import Diverged, InputError
+from official_bert.metrics.embeddings import score_places
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalSet:
+    """The queries and documents of a set.
+
+    Attributes:
+        queries: the distinct queries that have a right document and a wrong one.
+        documents: the distinct documents.
+        relevant: the rows of the right documents of each query, int[...].
+        candidates: the rows that are ranked for each query, int[...]. None ranks all documents.
+        own_rows: the document that is equal to each query and is never ranked, -1 for none.
+    """
+
+    queries: list[str]
+    documents: list[str]
+    relevant: list[np.ndarray]
+    candidates: list[np.ndarray] | None
+    own_rows: np.ndarray
+
+    def measure(self, score_blocks: Iterable[np.ndarray]) -> dict[str, float]:
+        """Return how high the relevant documents rank. Of equal scores the lower row ranks first.
+
+        Args:
+            score_blocks: the scores of the documents for all queries in their order, as blocks
+                float32[q, documents]. A document with a higher score ranks higher.
+
+        Returns:
+            The means of `metrics.embeddings.score_places` over the queries, without `map` if all
+            documents are ranked, else without `map_at_100`.
+
+        Raises:
+            Diverged: a score is not finite.
+        """
+        query_scores = []
+        for block in score_blocks:
+            if not np.isfinite(block).all():
+                raise Diverged(
+                    "the scores have numbers that are not finite; use a model whose training did "
+                    "not diverge"
+                )
+            for scores in block:
+                number = len(query_scores)
+                places = self._find_places(number, scores)
+                query_scores.append(score_places(places, len(self.relevant[number])))
+        unused_name = "map" if self.candidates is None else "map_at_100"
+        names = [name for name in query_scores[0] if name != unused_name]
+        return {name: float(np.mean([one[name] for one in query_scores])) for name in names}
+
+    def _find_places(self, number: int, scores: np.ndarray) -> np.ndarray:
+        """Returns the places of a query's relevant documents that are ranked, from 1."""
+        is_ranked = np.ones(len(scores), bool)
+        if self.candidates is not None:
+            is_ranked[:] = False
+            is_ranked[self.candidates[number]] = True
+        if self.own_rows[number] >= 0:
+            is_ranked[self.own_rows[number]] = False
+        ranked_rows = np.flatnonzero(is_ranked)
+        order = np.argsort(-scores[ranked_rows], kind="stable")
+        is_relevant = np.isin(ranked_rows[order], self.relevant[number])
+        return np.flatnonzero(is_relevant) + 1
+
+
+def build_retrieval_set(examples: Sequence[Example]) -> RetrievalSet:
+    """Build the queries and documents of examples.
+
+    Without labels, each query ranks the positives and negatives of all examples. With labels, it
+    ranks the second texts of its own pairs, of which those with a label above 0 are right.
+
+    Args:
+        examples: the examples, at least one.
+
+    Returns:
+        The set, without queries that have no right or no wrong document.
+
+    Raises:
+        InputError: no query is left.
+    """
+    is_labelled = any(example.label for example in examples)
+    queries = TextRows()
+    documents = TextRows()
+    ranked: list[set[int]] = []
+    relevant: list[set[int]] = []
+    for example in examples:
+        row = queries(example.anchor)
+        if row == len(ranked):
+            ranked.append(set())
+            relevant.append(set())
+        positives = {documents(text) for text in example.positives}
+        negatives = {documents(text) for text in example.negatives}
+        ranked[row] |= positives | negatives
+        if not is_labelled or example.score() > 0:
+            relevant[row] |= positives
+    document_rows = {text: row for row, text in enumerate(documents.texts)}
+    all_documents = set(document_rows.values())
+    kept = []
+    for row, query in enumerate(queries.texts):
+        own_row = {document_rows.get(query, -1)}
+        relevant[row] -= own_row
+        ranked[row] -= own_row
+        others = ranked[row] if is_labelled else all_documents - own_row
+        if relevant[row] and relevant[row] != others:
+            kept.append(row)
+    if not kept:
+        raise InputError(
+            f"{examples[0].where}: no query has a document to find among others; check "
+            "--anchor_column and --positive_column, or give more examples"
+        )
+    if len(kept) < len(ranked):
+        logging.info(
+            "%d queries without a right or a wrong document are left out", len(ranked) - len(kept)
+        )
+    kept_queries = [queries.texts[row] for row in kept]
+    return RetrievalSet(
+        queries=kept_queries,
+        documents=documents.texts,
+        relevant=[np.array(sorted(relevant[row])) for row in kept],
+        candidates=[np.array(sorted(ranked[row])) for row in kept] if is_labelled else None,
+        own_rows=np.array([document_rows.get(query, -1) for query in kept_queries]),
+    )
