@@ -52,8 +52,12 @@ def stack_columns(values: Tensor) -> Tensor:
     """
     shape = ops.shape(values)
     further_axes = range(2, len(shape))
-    columns = ops.transpose(values, (1, 0, *further_axes))
-    return ops.reshape(columns, (-1, *shape[2:]))
+    columns = ops.transpose(
+        values,
+        (1, 0, *further_axes),
+    )
+    stacked_shape = (-1, *shape[2:])
+    return ops.reshape(columns, stacked_shape)
 
 
 def find_false_negatives(text_ids: Tensor) -> Tensor:
@@ -68,23 +72,43 @@ def find_false_negatives(text_ids: Tensor) -> Tensor:
             anchor.
     """
     anchors = text_ids[:, 0]
-    positives = text_ids[:, 1]
-    candidates = stack_columns(text_ids[:, 1:])
+    documents = text_ids[:, 1:]
+    candidates = stack_columns(documents)
     size = ops.shape(anchors)[0]
-    columns = ops.arange(ops.shape(candidates)[0])
+    num_candidates = ops.shape(candidates)[0]
+    rows = ops.arange(size)
+    columns = ops.arange(num_candidates)
 
     # A candidate may be equal to the positive of the anchor.
-    has_equal_text = positives[:, None] == candidates[None, :]
+    positives = documents[:, 0]
+    has_equal_text = ops.equal(
+        positives[:, None],
+        candidates,
+    )
 
     # A candidate may be the positive of an equal anchor.
+    candidate_anchors = ops.take(
+        anchors,
+        columns % size,
+    )
     is_positive = columns < size
-    candidate_anchors = ops.where(is_positive, ops.take(anchors, columns % size), -1)
-    has_equal_anchor = anchors[:, None] == candidate_anchors[None, :]
+    has_equal_anchor = ops.equal(
+        anchors[:, None],
+        ops.where(is_positive, candidate_anchors, -1),
+    )
 
-    is_right = ops.logical_or(has_equal_text, has_equal_anchor)
-    rows = ops.arange(size)
-    is_itself = rows[:, None] == columns[None, :]
-    return ops.logical_and(is_right, ops.logical_not(is_itself))
+    is_right = ops.logical_or(
+        has_equal_text,
+        has_equal_anchor,
+    )
+    is_another = ops.not_equal(
+        rows[:, None],
+        columns,
+    )
+    return ops.logical_and(
+        is_right,
+        is_another,
+    )
 
 
 @ops.custom_gradient

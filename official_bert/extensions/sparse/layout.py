@@ -12,7 +12,6 @@ from official_bert.checkpoints.loading import open_checkpoint
 from official_bert.extensions.sparse import sparse_folder
 from official_bert.extensions.sparse.options import MODEL, SPARSE
 from official_bert.extensions.sparse.sparse_folder import QUERY_WEIGHTS, SparseModules
-from official_bert.io.errors import InputError
 from official_bert.model_dir import ModelFolder, TaskRecord
 
 
@@ -74,11 +73,6 @@ class SparseEncoderLayout(SparseLayout):
 
     def serving_settings(self, folder: ModelFolder) -> dict[str, Any]:
         modules = self.modules
-        if modules.query_weights is not None:
-            raise InputError(
-                f"{self.path}: has the weights of queries in a file of their own; convert the "
-                "folder with official-bert convert_checkpoint --output_format=tf1 first"
-            )
         return {
             "activation": modules.activation,
             "query_encoder": modules.query_encoder,

@@ -17,7 +17,7 @@ from official_bert.checkpoints import open_checkpoint
 from official_bert.extensions.sparse import vectors
 from official_bert.extensions.sparse.model import BertSparseEncoder
 from official_bert.extensions.sparse.options import MODEL, SPARSE
-from official_bert.extensions.sparse.sparse_folder import SparseModules
+from official_bert.extensions.sparse.sparse_folder import HEAD_WEIGHT, SparseModules
 from official_bert.extensions.sparse.task import INDICES, QUERY_SIGNATURE, WEIGHTS, list_terms
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 from official_bert.io.errors import InputError
@@ -29,8 +29,6 @@ from official_bert.tokenizer_call import list_texts
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
-
-_HEAD_WEIGHT = "cls/predictions/output_bias"
 
 
 class SparseEncoder:
@@ -115,9 +113,9 @@ class SparseEncoder:
         """Loads a model; returns its longest sequence, and the length that the folder says."""
         modules = SparseModules.load(folder)
         checkpoint = open_checkpoint(modules.encoder)
-        if _HEAD_WEIGHT not in checkpoint.shapes:
+        if HEAD_WEIGHT not in checkpoint.shapes:
             raise InputError(
-                f"{checkpoint.path}: has no {_HEAD_WEIGHT}, the head of a masked LM, which sparse "
+                f"{checkpoint.path}: has no {HEAD_WEIGHT}, the head of a masked LM, which sparse "
                 "embeddings need; give the folder of a masked LM"
             )
         model = BertSparseEncoder.from_pretrained(
@@ -206,9 +204,14 @@ class SparseEncoder:
                 signature, self.tokenizer(batch, max_seq_length=self.max_seq_length)
             )
             # The words with the largest weights come first.
-            indices = np.asarray(outputs[INDICES])[:, : self.max_terms]
-            weights = np.asarray(outputs[WEIGHTS])[:, : self.max_terms]
-            blocks.append(vectors.build_matrix(indices, weights, self.vocab_size))
+            indices = np.asarray(outputs[INDICES])
+            weights = np.asarray(outputs[WEIGHTS])
+            block = vectors.build_matrix(
+                indices[:, : self.max_terms],
+                weights[:, : self.max_terms],
+                self.vocab_size,
+            )
+            blocks.append(block)
         return scipy_sparse.vstack(blocks, format="csr")[np.argsort(order)]
 
     def decode(self, embeddings: csr_matrix, k: int | None = None) -> list[list[tuple[str, float]]]:
@@ -270,9 +273,12 @@ class SparseEncoder:
         all_scores, all_rows = vectors.search(self.encode_queries(queries), matrix.tocsr(), k)
         results = []
         for scores, rows in zip(all_scores.tolist(), all_rows.tolist(), strict=True):
-            hits = [{"row": row, "score": score} for row, score in zip(rows, scores, strict=True)]
-            if not has_matrix:
-                hits = [{"text": texts[hit["row"]], **hit} for hit in hits]
+            hits = []
+            for row, score in zip(rows, scores, strict=True):
+                hit = {"row": row, "score": score}
+                if not has_matrix:
+                    hit = {"text": texts[row]} | hit
+                hits.append(hit)
             results.append(hits)
         return results[0] if isinstance(queries, str) else results
 

@@ -20,6 +20,7 @@ from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import check_object, field, has_type
 from official_bert.model_dir import ModelFolder, TaskRecord
+from official_bert.tokenizer_config import TokenizerConfig
 from official_bert.version import __version__
 
 MODULES_NAME = "modules.json"
@@ -28,6 +29,7 @@ ENCODER_CONFIG_NAME = "sentence_bert_config.json"
 ROUTER_NAME = "router_config.json"
 MODEL_TYPE = "SparseEncoder"
 QUERY_WEIGHTS = "query_lookup/weights"  # float32[V]
+HEAD_WEIGHT = "cls/predictions/output_bias"  # of each masked LM
 _ENCODERS = ("MLMTransformer", "Transformer")
 _POOLING, _LOOKUP, _ROUTER = "SpladePooling", "SparseStaticEmbedding", "Router"
 _MODULES = "sentence_transformers.sparse_encoder.models"
@@ -156,7 +158,9 @@ class SparseModules(NamedTuple):
             )
         encoder_config = _read_settings(encoder, ENCODER_CONFIG_NAME)
         task = encoder_config.get("transformer_task", "fill-mask")
-        length = encoder_config.get("max_seq_length")
+        length = encoder_config.get("max_seq_length") or getattr(
+            TokenizerConfig.read(encoder), "model_max_length", None
+        )
         if task != "fill-mask" or (
             length is not None and (not has_type(length, int) or length < 1)
         ):
