@@ -10,6 +10,7 @@ _FINE_TUNING_COMMANDS = (
     "run_ner",
     "run_embeddings",
     "run_reranker",
+    "run_sparse_embeddings",
 )
 
 EXTENSION = Extension(

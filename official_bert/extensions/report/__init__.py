@@ -11,6 +11,7 @@ _COMMANDS = (
     "run_ner",
     "run_embeddings",
     "run_reranker",
+    "run_sparse_embeddings",
 )
 
 EXTENSION = Extension(
