@@ -96,7 +96,7 @@ class SparseEncoder:
 
     def _open_export(self, folder: str, num_threads: int | None) -> tuple[int, int]:
         """Opens an export; returns its length, twice, as `_load` does."""
-        self.model = opened = OpenedExport(folder, num_threads)
+        self.model = self._opened = opened = OpenedExport(folder, num_threads)
         settings = opened.record.settings
         if opened.record.family != SPARSE or settings["export_text"]:
             raise InputError(
@@ -153,13 +153,11 @@ class SparseEncoder:
         return self._functions[name](batch)
 
     def _run_export(self, name: str, batch: dict) -> Mapping[str, Any]:
-        opened = self.model
-        assert isinstance(opened, OpenedExport)
         if name == QUERY_SIGNATURE:
             # The form of the further signatures of an export, which read positions.
             no_positions = np.zeros((len(batch["input_ids"]), 1), np.int32)
             batch = batch | {MASKED_LM_POSITIONS: no_positions}
-        return opened(name, batch)
+        return self._opened(name, batch)
 
     def __repr__(self) -> str:
         return (

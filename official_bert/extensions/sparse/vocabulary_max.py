@@ -7,8 +7,6 @@ take twice as long as the forward pass.
 B texts   S length   H hidden size   V vocabulary
 """
 
-from typing import Any
-
 import tensorflow as tf
 
 from official_bert.modeling import cpu_layers
@@ -42,10 +40,19 @@ def _compute(x: tf.Tensor, table: tf.Tensor, is_token: tf.Tensor) -> tuple:
 
     def find_largest(text: tuple[tf.Tensor, tf.Tensor]):
         vectors, is_text_token = text
-        tokens = tf.where(is_text_token)[:, 0]
-        logits = tf.matmul(product_table, tf.gather(vectors, tokens), transpose_b=True)
-        best_tokens = tf.gather(tokens, tf.argmax(logits, axis=1))
+        places = tf.where(is_text_token)
+        tokens = places[:, 0]
+        text_vectors = tf.gather(vectors, tokens)
+        logits = tf.matmul(
+            product_table,
+            text_vectors,
+            transpose_b=True,
+        )
         largest = tf.reduce_max(logits, axis=1)
+        best_tokens = tf.gather(
+            tokens,
+            tf.argmax(logits, axis=1),
+        )
         return tf.cast(largest, tf.float32), best_tokens
 
     largest, best_tokens = tf.map_fn(
@@ -54,28 +61,38 @@ def _compute(x: tf.Tensor, table: tf.Tensor, is_token: tf.Tensor) -> tuple:
         fn_output_signature=(tf.float32, tf.int64),
         parallel_iterations=1,
     )
-    shape = tf.shape(x, tf.int64)
-    vocab_size = tf.shape(table, tf.int64)[0]
+    largest.set_shape((None, table.shape[0]))
 
-    def gradient(upstream: tf.Tensor, _: Any = None):
+    def gradient(upstream: tf.Tensor):
+        num_texts, length, width = tf.unstack(tf.shape(x, tf.int64))
         # A row for each word, and a column for each token of the batch.
         places = tf.where(upstream != 0)
-        texts, words = places[:, 0], places[:, 1]
-        tokens = texts * shape[1] + tf.gather_nd(best_tokens, places)
+        texts = places[:, 0]
+        words = places[:, 1]
+        tokens = texts * length + tf.gather_nd(best_tokens, places)
+        num_words = tf.shape(table, tf.int64)[0]
         by_token = tf.SparseTensor(
             tf.stack([words, tokens], axis=1),
             tf.gather_nd(upstream, places),
-            tf.stack([vocab_size, shape[0] * shape[1]]),
+            tf.stack([num_words, num_texts * length]),
         )
-        flat = tf.cast(tf.reshape(x, (-1, shape[2])), tf.float32)
-        table_gradient = tf.sparse.sparse_dense_matmul(by_token, flat)
-        x_gradient = tf.sparse.sparse_dense_matmul(
-            by_token, tf.cast(table, tf.float32), adjoint_a=True
+        flat = tf.reshape(x, (-1, width))
+        table_gradient = tf.sparse.sparse_dense_matmul(
+            by_token,
+            tf.cast(flat, tf.float32),
+        )
+        flat_gradient = tf.sparse.sparse_dense_matmul(
+            by_token,
+            tf.cast(table, tf.float32),
+            adjoint_a=True,
+        )
+        x_gradient = tf.reshape(
+            flat_gradient,
+            tf.shape(x),
         )
         return (
-            tf.cast(tf.reshape(x_gradient, shape), x.dtype),
+            tf.cast(x_gradient, x.dtype),
             tf.cast(table_gradient, table.dtype),
         )
 
-    largest.set_shape((None, table.shape[0]))
     return largest, gradient
