@@ -31,7 +31,7 @@ def find_layout(path: str) -> EmbeddingLayout | None:
     Returns:
         The layout; None for another model.
     """
-    if sentence_folder.has_modules(path) and sentence_folder.is_embedding_model(path):
+    if sentence_folder.has_modules(path) and sentence_folder.is_single_vector(path):
         return SentenceTransformersLayout(path)
     record = ModelFolder(path).task()
     if record and record.family == EMBEDDING:

@@ -26,6 +26,7 @@ from official_bert.version import __version__
 MODULES_NAME = "modules.json"
 CONFIG_NAME = "config_sentence_transformers.json"
 ENCODER_CONFIG_NAME = "sentence_bert_config.json"
+_SENTENCE_TRANSFORMER = "SentenceTransformer"
 COSINE = "cosine"
 _SIMILARITIES = (COSINE, "dot", "euclidean", "manhattan")
 _MODULE_FIELDS = ("idx", "path", "type")
@@ -305,20 +306,16 @@ def has_modules(folder: str) -> bool:
     return bool(_read_module_entries(folder))
 
 
-def is_embedding_model(folder: str) -> bool:
-    """Return whether a folder with a modules.json is one of SentenceTransformer.
+def is_single_vector(folder: str) -> bool:
+    """Return whether a folder of sentence-transformers is of its class SentenceTransformer.
 
-    From version 6 on, the other classes of sentence-transformers write a modules.json, too.
+    Its other classes, such as SparseEncoder, name themselves in a file.
 
     Args:
-        folder: the folder of a model.
+        folder: the folder of the model.
     """
-    path = os.path.join(folder, CONFIG_NAME)
-    if not files.exists(path):
-        return True
-    content = reading.read_json(files.check_model_file(path))
-    model_type = content.get("model_type") if isinstance(content, dict) else None
-    return model_type in (None, "SentenceTransformer")
+    model_type = _settings(folder, CONFIG_NAME).get("model_type", _SENTENCE_TRANSFORMER)
+    return model_type == _SENTENCE_TRANSFORMER
 
 
 def _read_module_entries(folder: str) -> list[Any]:
