@@ -91,7 +91,9 @@ class MtebEncoder:
             InputError: mteb is not installed.
         """
         try:
-            from mteb.models.model_meta import ModelMeta
+            from mteb.models.model_meta import (  # pyright: ignore[reportMissingImports]
+                ModelMeta,
+            )
         except ImportError as error:
             raise InputError(
                 f"MtebEncoder needs the package mteb, which cannot be imported ({error}); pip "

@@ -74,7 +74,7 @@ class SparseEncoderLayout(SparseLayout):
     def serving_settings(self, folder: ModelFolder) -> dict[str, Any]:
         modules = self.modules
         return {
-            "activation": modules.activation,
+            "term_activation": modules.term_activation,
             "query_encoder": modules.query_encoder,
             "max_terms": modules.max_terms,
             "max_seq_length": modules.max_seq_length,

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from official_bert.config import BertConfig
+from official_bert.extensions.sparse import vocabulary_max
 from official_bert.extensions.sparse.options import IDF, MODEL
 from official_bert.modeling import BertModel
 from official_bert.modeling.configured_model import PACKAGE
@@ -56,7 +57,12 @@ class QueryLookup(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertSparseEncoder(HeadedModel):
-    """A model of weights for the words of the vocabulary. Formal et al. (2021), SPLADE v2."""
+    """A model of weights for the words of the vocabulary. Formal et al. (2021), SPLADE v2.
+
+    Attributes:
+        pools_by_text: whether the logits of one text are in memory at a time, by operations that
+            XLA and the converters of exports do not have.
+    """
 
     default_name = "sparse_encoder"
     bilstm_class = BertModel  # a masked LM has none
@@ -80,6 +86,7 @@ class BertSparseEncoder(HeadedModel):
             name: the name of the model; None for "sparse_encoder".
             recompute_layers: whether the backward pass computes the layers again to save memory.
         """
+        self.pools_by_text = False
         self.query_encoder = query_encoder
         self.activation = activation
         super().__init__(config, use_one_hot_embeddings, name, recompute_layers)
@@ -128,12 +135,21 @@ class BertSparseEncoder(HeadedModel):
             float32[B, V], not negative.
         """
         encoded = self.bert(features, training=training, dropout_seed=dropout_seed)
-        logits = self.cls.predictions(encoded.sequence_output, None, self.bert.embedding_table)
-        is_token = ops.cast(_input_mask(features), "float32")
+        largest = self._largest_logits(encoded.sequence_output, _input_mask(features))
         # The activation grows with the logit, so that that of the largest logit is the largest.
-        largest = ops.max(logits * ops.expand_dims(is_token, -1), axis=1)
         weights = ops.log1p(ops.relu(largest))
         return ops.log1p(weights) if self.activation == "log1p_relu" else weights
+
+    def _largest_logits(self, sequence_output: Tensor, input_mask: Tensor) -> Tensor:
+        """Returns the largest logit of each word over the tokens, float32[B, V]."""
+        head = self.cls.predictions
+        table = self.bert.embedding_table
+        if self.pools_by_text:
+            x = head.transform_outputs(sequence_output, None)
+            return vocabulary_max.largest_logits(x, table, head.output_bias, input_mask)
+        logits = head(sequence_output, None, table)
+        is_token = ops.cast(ops.expand_dims(input_mask, -1), "bool")
+        return ops.max(ops.where(is_token, logits, -float("inf")), axis=1)
 
     def encode_queries(self, features: dict[str, Tensor], **settings: Any) -> Tensor:
         """Return the weights of all words of the vocabulary for queries, float32[B, V].

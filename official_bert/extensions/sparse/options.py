@@ -18,7 +18,7 @@ _QUERY_ENCODER_HELP = (
     "each of their words. The weights are the inverse document frequencies in the training set, "
     "which idf keeps and lookup trains."
 )
-_ACTIVATION_HELP = (
+_TERM_ACTIVATION_HELP = (
     "The weight of a word by its largest logit x: relu is log(1 + max(x, 0)), log1p_relu is "
     "log(1 + log(1 + max(x, 0)))."
 )
@@ -39,12 +39,12 @@ class SparseServing:
         read_by="--task_name=sparse_embedding",
         help=f"With sparse_embedding: {_QUERY_ENCODER_HELP}",
     )
-    activation: str | None = option(
+    term_activation: str | None = option(
         fallback=ACTIVATIONS[0],
         choices=ACTIVATIONS,
         fixed_by_training=True,
         read_by="--task_name=sparse_embedding",
-        help=f"With sparse_embedding: {_ACTIVATION_HELP}",
+        help=f"With sparse_embedding: {_TERM_ACTIVATION_HELP}",
     )
     max_terms: int | None = option(
         fallback=None,
@@ -113,11 +113,11 @@ class SparseOptions(DataFilesOptions, TextTables):
         help=f"{_QUERY_ENCODER_HELP} Without this flag the folder of the model decides; else it is "
         "model.",
     )
-    activation: str | None = option(
+    term_activation: str | None = option(
         fallback=None,
         choices=ACTIVATIONS,
         fixed_by_training=True,
-        help=f"{_ACTIVATION_HELP} Without this flag the folder of the model decides; else it is "
-        "relu.",
+        help=f"{_TERM_ACTIVATION_HELP} Without this flag the folder of the model decides; else it "
+        "is relu.",
     )
     max_terms: int | None = option(fallback=None, check=SIZE, help=_MAX_TERMS_HELP)

@@ -15,5 +15,5 @@ class SparseSettings(TaskSettings, SparseOptions):
 
     output_dir: str | None = None
     query_encoder: str | None = recorded()
-    activation: str | None = recorded()
+    term_activation: str | None = recorded()
     max_terms: int | None = recorded()

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from official_bert import model_hub
 from official_bert.checkpoints import open_checkpoint
-from official_bert.extensions.sparse import vectors
+from official_bert.extensions.sparse import vectors, vocabulary_max
 from official_bert.extensions.sparse.model import BertSparseEncoder
 from official_bert.extensions.sparse.options import MODEL, SPARSE
 from official_bert.extensions.sparse.sparse_folder import HEAD_WEIGHT, SparseModules
@@ -96,7 +96,7 @@ class SparseEncoder:
 
     def _open_export(self, folder: str, num_threads: int | None) -> tuple[int, int]:
         """Opens an export; returns its length, twice, as `_load` does."""
-        self.model = opened = OpenedExport(folder, num_threads)
+        self.model = self._opened = opened = OpenedExport(folder, num_threads)
         settings = opened.record.settings
         if opened.record.family != SPARSE or settings["export_text"]:
             raise InputError(
@@ -121,8 +121,9 @@ class SparseEncoder:
         model = BertSparseEncoder.from_pretrained(
             checkpoint,
             query_encoder=modules.query_encoder,
-            activation=modules.activation,
+            activation=modules.term_activation,
         )
+        model.pools_by_text = vocabulary_max.is_available()
         config = model.config
         if modules.query_weights is not None:
             lookup = model.query_lookup.weights_by_word
@@ -152,12 +153,11 @@ class SparseEncoder:
         return self._functions[name](batch)
 
     def _run_export(self, name: str, batch: dict) -> Mapping[str, Any]:
-        assert isinstance(self.model, OpenedExport)
         if name == QUERY_SIGNATURE:
             # The form of the further signatures of an export, which read positions.
             no_positions = np.zeros((len(batch["input_ids"]), 1), np.int32)
             batch = batch | {MASKED_LM_POSITIONS: no_positions}
-        return self.model(name, batch)
+        return self._opened(name, batch)
 
     def __repr__(self) -> str:
         return (

@@ -44,7 +44,7 @@ class SparseModules(NamedTuple):
 
     Attributes:
         encoder: the folder of the masked LM.
-        activation: one of ACTIVATIONS.
+        term_activation: one of ACTIVATIONS.
         query_encoder: one of QUERY_ENCODERS.
         query_weights: the weight of each word in queries, float32[V]; None if the model encodes
             queries, or if the checkpoint of the encoder has the weights.
@@ -54,7 +54,7 @@ class SparseModules(NamedTuple):
     """
 
     encoder: str
-    activation: str = ACTIVATIONS[0]
+    term_activation: str = ACTIVATIONS[0]
     query_encoder: str = MODEL
     query_weights: np.ndarray | None = None
     max_terms: int | None = None
@@ -172,7 +172,7 @@ class SparseModules(NamedTuple):
 
     def record(self) -> TaskRecord:
         """Returns the record of a training of this model."""
-        names = ("activation", "query_encoder", "max_terms", "max_seq_length")
+        names = ("term_activation", "query_encoder", "max_terms", "max_seq_length")
         settings = {name: getattr(self, name) for name in names}
         return TaskRecord(
             SPARSE, SPARSE, {name: value for name, value in settings.items() if value is not None}
@@ -204,7 +204,7 @@ def read_record(folder: str) -> dict[str, Any]:
         return {}
     return {
         "query_encoder": modules.query_encoder,
-        "activation": modules.activation,
+        "term_activation": modules.term_activation,
         "max_terms": modules.max_terms,
     }
 
@@ -220,7 +220,7 @@ def write(folder: str, modules: SparseModules) -> None:
     """
     pooling_config = {
         "pooling_strategy": "max",
-        "activation_function": modules.activation,
+        "activation_function": modules.term_activation,
         "embedding_dimension": None,
     }
     encoder_config = {

@@ -15,7 +15,7 @@ from official_bert.config import BertConfig
 from official_bert.data.model_inputs import ModelInputs
 from official_bert.data.text_examples import EncodedExamples, build_example_rows
 from official_bert.data.text_tables import Example, read_examples
-from official_bert.extensions.sparse import evaluation
+from official_bert.extensions.sparse import evaluation, vocabulary_max
 from official_bert.extensions.sparse.evaluation import IS_QUERY, EncodedTexts
 from official_bert.extensions.sparse.losses import LOSSES, flops
 from official_bert.extensions.sparse.model import BertSparseEncoder
@@ -48,7 +48,7 @@ class SparseTask(Task):
     def __init__(
         self,
         query_encoder: str = MODEL,
-        activation: str = ACTIVATIONS[0],
+        term_activation: str = ACTIVATIONS[0],
         max_terms: int | None = None,
         settings: SparseSettings | None = None,
     ):
@@ -56,12 +56,12 @@ class SparseTask(Task):
 
         Args:
             query_encoder: one of QUERY_ENCODERS: how queries are encoded.
-            activation: one of ACTIVATIONS: the weight of a word by its largest logit.
+            term_activation: one of ACTIVATIONS: the weight of a word by its largest logit.
             max_terms: the number of words of a text that are kept; None for all with a weight.
             settings: the other flags of run_sparse_embeddings; None for their defaults.
         """
         self.query_encoder = query_encoder
-        self.activation = activation
+        self.term_activation = term_activation
         self.max_terms = max_terms
         self._settings = settings or SparseSettings()
         self._vocab_size = 0
@@ -76,7 +76,7 @@ class SparseTask(Task):
         folder = settings.output_dir if has_model else settings.init_checkpoint
         recorded = read_record(folder) if folder else {}
         if folder and not settings.do_train:
-            for name in ("query_encoder", "activation"):
+            for name in ("query_encoder", "term_activation"):
                 if name in recorded and typed.get(name, recorded[name]) != recorded[name]:
                     raise InputError(
                         f"{format_flag(name, typed[name])}: the model of {folder} was trained with "
@@ -120,13 +120,16 @@ class SparseTask(Task):
 
     def build_model(self, config: BertConfig, **arguments: Any) -> BertSparseEncoder:
         self._vocab_size = config.vocab_size
-        model = BertSparseEncoder(config, self.query_encoder, self.activation, **arguments)
+        model = BertSparseEncoder(config, self.query_encoder, self.term_activation, **arguments)
         if self._document_frequencies is not None:
             weights = compute_idf(self._document_frequencies, config.vocab_size)
             model.query_lookup.weights_by_word.assign(weights)
         return model
 
     def objective(self, model: BertSparseEncoder) -> "SparseObjective":
+        # XLA lacks the operations.
+        compiles = self._settings.values.get("jit_compile")
+        model.pools_by_text = vocabulary_max.is_available() and not compiles
         return SparseObjective(model, self._settings)
 
     def outputs(self, model: BertSparseEncoder, features: dict) -> dict:
@@ -183,7 +186,7 @@ class SparseTask(Task):
     def settings(self) -> dict[str, Any]:
         return SparseSettings(
             query_encoder=self.query_encoder,
-            activation=self.activation,
+            term_activation=self.term_activation,
             max_terms=self.max_terms,
         ).to_record()
 

@@ -55,3 +55,25 @@ def test_terms_are_sorted_by_weight_and_padded_with_zeros():
     np.testing.assert_array_equal(one["weights"], [[3], [-1], [0]])
     all_terms = list_terms(weights, 9)
     np.testing.assert_array_equal(all_terms["weights"][0], [3, 2, 0, 0])
+
+
+def test_pooling_by_text_has_the_values_and_gradients_of_all_logits(base):
+    features = FullTokenizer.from_pretrained(str(base))(
+        ["The cat sat on the mat.", "Rain", ""], max_seq_length=12
+    )
+    upstream = np.float32(np.random.default_rng(2).normal(size=(3, 50)))
+    results = []
+    for pools_by_text in (False, True):
+        model = BertSparseEncoder.from_pretrained(str(base))
+        model.pools_by_text = pools_by_text
+        with tf.GradientTape() as tape:
+            weights = model(features)
+            loss = tf.reduce_sum(weights * upstream)
+        variables = [one.value for one in model.trainable_variables]
+        gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+        results.append([weights, *map(tf.convert_to_tensor, gradients)])
+    for plain, by_text in zip(*results, strict=True):
+        np.testing.assert_allclose(by_text, plain, rtol=1e-4, atol=1e-6)
+    table_gradient = results[1][1]
+    assert table_gradient.shape == (50, 16)
+    assert np.any(table_gradient)

@@ -14,7 +14,7 @@ from tests.scripts import end_of, flag_list, run_here
 KINDS = [
     pytest.param("model", {}, id="model"),
     pytest.param("idf", {"max_terms": 5}, id="idf"),
-    pytest.param("lookup", {"activation": "log1p_relu"}, id="lookup"),
+    pytest.param("lookup", {"term_activation": "log1p_relu"}, id="lookup"),
 ]
 
 
@@ -38,7 +38,7 @@ def test_a_folder_goes_to_their_format_and_back(tmp_path, query_encoder, setting
     assert_same(SparseEncoder(theirs), *expected)
     modules = SparseModules.load(theirs)
     assert modules.max_terms == settings.get("max_terms")
-    assert modules.activation == settings.get("activation", "relu")
+    assert modules.term_activation == settings.get("term_activation", "relu")
     assert (modules.query_encoder, modules.max_seq_length) == (query_encoder, 12)
     back = convert(theirs, tmp_path / "back", "tf1")
     assert_same(SparseEncoder(back), *expected)

@@ -25,7 +25,7 @@ def write_model(folder: pathlib.Path, query_encoder: str = "model", **settings) 
     vocab_file = toy.write_vocabulary(folder)
     config = BertConfig.from_dict(toy.BERT_CONFIG | toy.NO_DROPOUT | {"initializer_range": 0.3})
     (folder / "bert_config.json").write_text(config.to_json_string())
-    model = BertSparseEncoder(config, query_encoder, settings.get("activation", "relu"))
+    model = BertSparseEncoder(config, query_encoder, settings.get("term_activation", "relu"))
     draws = np.random.default_rng(3)
     tensors = {}
     for name, variable in named_variables(model).items():
