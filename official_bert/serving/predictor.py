@@ -19,7 +19,7 @@ from official_bert.options.serving import PredictorOptions, PredictorSettings
 from official_bert.serving.extensible import Extensible
 from official_bert.serving.model import CheckpointModel, Export, export, open_model
 from official_bert.tasks import registry
-from official_bert.tasks.clients import Texts
+from official_bert.tasks.clients import TextClient, Texts
 from official_bert.tokenizer_call import list_texts
 
 # A text, the texts of one request, or a list of requests.
@@ -280,6 +280,29 @@ class Predictor(Extensible):
                 vectors = np.empty(shape, np.float32)
             vectors[start:end] = window
         return vectors
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """Computes the scores from which another model can learn.
+
+        Args:
+            pairs: pairs of texts, such as a query and a document.
+
+        Returns:
+            The logits of a reranker, or the scores of a regression, float32[n].
+
+        Raises:
+            InputError: the model gives pairs no score.
+        """
+        client = self.client
+        has_score = len(self.columns) == 2 and "score" in self.model.outputs
+        if not has_score or not isinstance(client, TextClient):
+            raise InputError(
+                f"{self.path}: a model of {self.task_name} gives pairs of texts no score; name a "
+                "reranker"
+            )
+        rows = client.rows(pairs)
+        scores = [row.get("logit", row["score"]) for row in rows]
+        return np.array(scores, np.float32)
 
     def export(self, export_dir: str | os.PathLike) -> str:
         """Exports the model as a SavedModel that accepts raw text, for servers.

@@ -25,7 +25,7 @@ from official_bert.data.text_examples import (
     build_example_rows,
 )
 from official_bert.data.text_tables import Example, read_examples
-from official_bert.extensions.embeddings import evaluation, label_checks
+from official_bert.extensions.embeddings import evaluation, label_checks, margins
 from official_bert.extensions.embeddings.evaluation import EncodedTexts
 from official_bert.extensions.embeddings.losses import LOSSES, Loss, Matryoshka
 from official_bert.extensions.embeddings.model import BertEmbedder
@@ -147,9 +147,9 @@ class EmbeddingTask(Task):
             errors.warn(
                 "--train_batch_size=1: the loss compares the examples of a batch; give it several"
             )
-        if self._settings.teacher and loss.reads != "targets":
+        if self._settings.teacher and loss.reads not in ("targets", "margins"):
             raise InputError(
-                "--teacher: goes with --loss=mse, which learns its vectors, not "
+                "--teacher: goes with --loss=mse, which learns its vectors, and margin_mse, not "
                 f"{self._settings.loss}"
             )
         rows, text_ids = build_example_rows(examples, loss, self._settings.loss, _has_roles(forms))
@@ -163,6 +163,8 @@ class EmbeddingTask(Task):
             }
         elif loss.reads == "text_ids":
             further = {"text_ids": text_ids}
+        elif loss.reads == "margins":
+            further = {"margins": margins.read(examples, text_ids.shape[1], self._settings.teacher)}
         elif loss.reads == "targets":
             targets = self._targets(rows.texts)
         has_documents = text_ids.shape[1] > 1 and loss.num_texts != (1, 1)
