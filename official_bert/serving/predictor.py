@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from official_bert import catalog
 from official_bert.io import errors, reading
@@ -469,6 +470,26 @@ def setting_fields() -> list[dataclasses.Field]:
     parts = [part for part in options_class.__mro__ if PredictorSettings in part.__bases__]
     names = {field.name for part in parts for field in dataclasses.fields(part)}
     return [field for field in dataclasses.fields(options_class) if field.name in names]
+
+
+def compute_teacher_scores(teacher: str, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    """Computes the scores of the reranker that a flag --teacher names.
+
+    Args:
+        teacher: the value of the flag.
+        pairs: pairs of texts.
+
+    Returns:
+        float32[n].
+
+    Raises:
+        InputError: there is no such model, or it gives pairs no score.
+    """
+    logging.info("%d pairs get their scores from the teacher", len(pairs))
+    try:
+        return Predictor(teacher).score_pairs(pairs)
+    except InputError as error:
+        raise InputError(f"--teacher={teacher}: {error}") from None
 
 
 def split_requests(texts: Sequence) -> tuple[list[Texts], bool]:

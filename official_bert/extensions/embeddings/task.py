@@ -23,9 +23,10 @@ from official_bert.data.text_examples import (
     TextForm,
     all_texts,
     build_example_rows,
+    read_margins,
 )
 from official_bert.data.text_tables import Example, read_examples
-from official_bert.extensions.embeddings import evaluation, label_checks, margins
+from official_bert.extensions.embeddings import evaluation, label_checks
 from official_bert.extensions.embeddings.evaluation import EncodedTexts
 from official_bert.extensions.embeddings.losses import LOSSES, Loss, Matryoshka
 from official_bert.extensions.embeddings.model import BertEmbedder
@@ -43,7 +44,7 @@ from official_bert.metrics.cosines import map_texts
 from official_bert.model_dir import ModelFolder, has_checkpoints
 from official_bert.modeling.heads import POOLINGS
 from official_bert.options.fields import format_flag
-from official_bert.serving.predictor import Predictor
+from official_bert.serving.predictor import Predictor, compute_teacher_scores
 from official_bert.tasks.base import DataFiles, Task, TaskObjective
 from official_bert.tasks.clients import ServedModel
 from official_bert.tokenization import FullTokenizer
@@ -164,7 +165,9 @@ class EmbeddingTask(Task):
         elif loss.reads == "text_ids":
             further = {"text_ids": text_ids}
         elif loss.reads == "margins":
-            further = {"margins": margins.read(examples, text_ids.shape[1], self._settings.teacher)}
+            teacher = self._settings.teacher
+            compute_scores = functools.partial(compute_teacher_scores, teacher) if teacher else None
+            further = {"margins": read_margins(examples, text_ids.shape[1], compute_scores)}
         elif loss.reads == "targets":
             targets = self._targets(rows.texts)
         has_documents = text_ids.shape[1] > 1 and loss.num_texts != (1, 1)

@@ -8,8 +8,6 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from absl import logging
-
 from official_bert.data.text_tables import Example
 from official_bert.extensions.reranking.inputs import TrainingLists, build_training_lists
 from official_bert.extensions.reranking.losses import IN_BATCH, LISTS, LOSSES, MARGINS, PAIRS
@@ -23,7 +21,7 @@ from official_bert.extensions.reranking.rankings import (
 )
 from official_bert.extensions.reranking.settings import RerankingSettings
 from official_bert.io.errors import InputError
-from official_bert.serving.predictor import Predictor
+from official_bert.serving.predictor import compute_teacher_scores
 from official_bert.tokenization import FullTokenizer
 
 
@@ -69,11 +67,7 @@ def _label_by_teacher(rankings: Sequence[Ranking], teacher: str) -> list[Ranking
     pairs = []
     for ranking in rankings:
         pairs += [(ranking.query, document.text) for document in ranking.documents]
-    logging.info("%d pairs get their scores from the teacher", len(pairs))
-    try:
-        scores = iter(Predictor(teacher).score_pairs(pairs).tolist())
-    except InputError as error:
-        raise InputError(f"--teacher={teacher}: {error}") from None
+    scores = iter(compute_teacher_scores(teacher, pairs).tolist())
     labelled = []
     for ranking in rankings:
         texts = [document.text for document in ranking.documents]
