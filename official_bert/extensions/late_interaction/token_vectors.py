@@ -5,6 +5,7 @@ A search has two stages: the mean vectors of all texts, then MaxSim of the best 
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
@@ -122,7 +123,7 @@ class TokenVectors(NamedTuple):
             with np.load(path, allow_pickle=False) as arrays:
                 contents = dict(arrays)
             loaded = cls(contents["values"], contents["starts"], contents.get("scales"))
-        except (ValueError, KeyError, OSError, EOFError) as error:
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise InputError(
                 f"{path}: is no file of TokenVectors.save ({error}); write it again"
             ) from None
