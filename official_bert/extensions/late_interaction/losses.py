@@ -25,10 +25,17 @@ def score_all(
     Returns:
         float32[Q, C].
     """
-    products = ops.einsum("qld,csd->qcls", queries, documents)
-    counts = document_mask[None, :, None, :] > 0
-    largest = ops.max(ops.where(counts, products, _EXCLUDED), axis=-1)  # [Q, C, L]
-    return ops.sum(largest * query_mask[:, None, :], axis=-1)
+    products = ops.einsum(
+        "qld,csd->qcls",
+        queries,
+        documents,
+    )
+    mask = document_mask[None, :, None, :]
+    return _sum_largest(
+        products,
+        mask,
+        query_mask[:, None, :],
+    )
 
 
 def score_pairs(
@@ -45,9 +52,27 @@ def score_pairs(
     Returns:
         float32[B].
     """
-    products = ops.einsum("bld,bsd->bls", queries, documents)
-    counts = document_mask[:, None, :] > 0
-    largest = ops.max(ops.where(counts, products, _EXCLUDED), axis=-1)
+    products = ops.einsum(
+        "bld,bsd->bls",
+        queries,
+        documents,
+    )
+    mask = document_mask[:, None, :]
+    return _sum_largest(
+        products,
+        mask,
+        query_mask,
+    )
+
+
+def _sum_largest(products: Tensor, document_mask: Tensor, query_mask: Tensor) -> Tensor:
+    """Returns float32[...] of products float32[..., L, S] and masks that broadcast."""
+    counted = ops.where(
+        document_mask > 0,
+        products,
+        _EXCLUDED,
+    )
+    largest = ops.max(counted, axis=-1)
     return ops.sum(largest * query_mask, axis=-1)
 
 
@@ -61,6 +86,12 @@ def ranking_loss(scores: Tensor, text_ids: Tensor, scale: float) -> Tensor:
         text_ids: the texts of the examples, equal for equal texts, int32[B, N].
         scale: the factor of the scores.
     """
-    logits = ops.where(find_false_negatives(text_ids), _EXCLUDED, scale * scores)
-    right = ops.arange(ops.shape(logits)[0], dtype="int32")
-    return ops.mean(cross_entropy(logits, right))
+    logits = ops.where(
+        find_false_negatives(text_ids),
+        _EXCLUDED,
+        scale * scores,
+    )
+    num_queries = ops.shape(logits)[0]
+    right = ops.arange(num_queries, dtype="int32")
+    losses = cross_entropy(logits, right)
+    return ops.mean(losses)

@@ -18,6 +18,7 @@ from official_bert.metrics.cosines import unit_vectors
 _QUERY_ROWS = 8
 _DOCUMENT_ROWS = 256
 _LARGEST = 127
+_SMALLEST = 1e-12  # A vector of zeros has this factor.
 
 
 class TokenVectors(NamedTuple):
@@ -41,10 +42,12 @@ class TokenVectors(NamedTuple):
             texts: float32[tokens, D] of each text.
             width: D.
         """
-        lengths = [len(vectors) for vectors in texts]
-        starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        starts = [0]
+        for vectors in texts:
+            starts.append(starts[-1] + len(vectors))
         empty = np.empty((0, width), np.float32)
-        return cls(np.concatenate([empty, *texts]), starts.astype(np.int64))
+        values = np.concatenate([empty, *texts])
+        return cls(values, np.array(starts, np.int64))
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -55,9 +58,12 @@ class TokenVectors(NamedTuple):
         Args:
             row: the row of the text.
         """
-        tokens = slice(self.starts[row], self.starts[row + 1])
-        vectors = self.values[tokens].astype(np.float32)
-        return vectors if self.scales is None else vectors * self.scales[tokens, None]
+        start = self.starts[row]
+        end = self.starts[row + 1]
+        vectors = self.values[start:end].astype(np.float32)
+        if self.scales is None:
+            return vectors
+        return vectors * self.scales[start:end, None]
 
     def padded(self, rows: Iterable[int]) -> tuple[np.ndarray, np.ndarray]:
         """Return the vectors of some texts, and which of them are vectors.
@@ -70,16 +76,20 @@ class TokenVectors(NamedTuple):
         """
         texts = [self.text(row) for row in rows]
         longest = max(map(len, texts), default=0)
-        vectors = np.zeros((len(texts), longest, self.values.shape[1]), np.float32)
-        is_vector = np.zeros((len(texts), longest), bool)
+        shape = (len(texts), longest)
+        width = self.values.shape[1]
+        vectors = np.zeros((*shape, width), np.float32)
+        is_vector = np.zeros(shape, bool)
         for place, text in enumerate(texts):
-            vectors[place, : len(text)] = text
-            is_vector[place, : len(text)] = True
+            length = len(text)
+            vectors[place, :length] = text
+            is_vector[place, :length] = True
         return vectors, is_vector
 
     def means(self) -> np.ndarray:
         """Return the mean vector of each text, float32[n, D]."""
-        means = np.zeros((len(self), self.values.shape[1]), np.float32)
+        width = self.values.shape[1]
+        means = np.zeros((len(self), width), np.float32)
         for row in range(len(self)):
             vectors = self.text(row)
             if len(vectors):
@@ -91,10 +101,15 @@ class TokenVectors(NamedTuple):
 
         Each vector has a factor of its own, so that its largest component is 127.
         """
-        largest = np.abs(self.values).max(axis=1, initial=0)
-        scales = np.maximum(largest, 1e-12) / _LARGEST
-        values = np.rint(self.values / scales[:, None]).astype(np.int8)
-        return type(self)(values, self.starts, scales.astype(np.float32))
+        sizes = np.abs(self.values)
+        largest = sizes.max(axis=1, initial=_SMALLEST)
+        scales = largest / _LARGEST
+        rounded = np.rint(self.values / scales[:, None])
+        return type(self)(
+            rounded.astype(np.int8),
+            self.starts,
+            scales.astype(np.float32),
+        )
 
     def save(self, path: str) -> None:
         """Write the vectors to a file .npz.
@@ -104,9 +119,18 @@ class TokenVectors(NamedTuple):
         """
         with writing.replacing(path, "wb") as file:
             if self.scales is None:
-                np.savez(file, values=self.values, starts=self.starts)
+                np.savez(
+                    file,
+                    values=self.values,
+                    starts=self.starts,
+                )
             else:
-                np.savez(file, values=self.values, starts=self.starts, scales=self.scales)
+                np.savez(
+                    file,
+                    values=self.values,
+                    starts=self.starts,
+                    scales=self.scales,
+                )
 
     @classmethod
     def load(cls, path: str) -> Self:
@@ -122,13 +146,18 @@ class TokenVectors(NamedTuple):
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 contents = dict(arrays)
-            loaded = cls(contents["values"], contents["starts"], contents.get("scales"))
+            loaded = cls(
+                contents["values"],
+                contents["starts"],
+                contents.get("scales"),
+            )
         except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise InputError(
                 f"{path}: is no file of TokenVectors.save ({error}); write it again"
             ) from None
-        are_packed = loaded.values.ndim == 2 and loaded.starts.ndim == 1 and len(loaded.starts) > 0
-        if not are_packed or loaded.starts[-1] != len(loaded.values):
+        are_vectors = loaded.values.ndim == 2
+        are_starts = loaded.starts.ndim == 1 and len(loaded.starts) > 0
+        if not (are_vectors and are_starts) or loaded.starts[-1] != len(loaded.values):
             raise InputError(f"{path}: its vectors and texts do not fit; write it again")
         return loaded
 
@@ -141,16 +170,23 @@ def score_texts(queries: TokenVectors, documents: TokenVectors, rows: Iterable[i
         documents: the vectors of documents.
         rows: the rows of the documents that are scored.
     """
-    query_vectors, is_query_token = queries.padded(range(len(queries)))
+    query_rows = range(len(queries))
+    query_vectors, is_query_token = queries.padded(query_rows)
     vectors, is_token = documents.padded(rows)
     width = vectors.shape[-1]
-    products = query_vectors.reshape(-1, width) @ vectors.reshape(-1, width).T
-    products = products.reshape(*query_vectors.shape[:2], *vectors.shape[:2])
-    products = np.where(is_token[None, None], products, -np.inf)
+    flat_queries = query_vectors.reshape(-1, width)
+    flat_vectors = vectors.reshape(-1, width)
+    products = flat_queries @ flat_vectors.T
+    products = products.reshape(
+        *is_query_token.shape,
+        *is_token.shape,
+    )
+    products = np.where(is_token, products, -np.inf)
     largest = products.max(axis=-1, initial=-np.inf)
     # A document without tokens scores 0.
     largest = np.where(np.isfinite(largest), largest, 0)
-    return (largest * is_query_token[..., None]).sum(axis=1, dtype=np.float32)
+    counted = largest * is_query_token[..., None]
+    return counted.sum(axis=1, dtype=np.float32)
 
 
 def score_blocks(queries: TokenVectors, documents: TokenVectors) -> Iterator[np.ndarray]:
@@ -163,13 +199,20 @@ def score_blocks(queries: TokenVectors, documents: TokenVectors) -> Iterator[np.
     Yields:
         float32[queries in the block, n].
     """
+    all_rows = np.arange(len(documents))
     for first in range(0, len(queries), _QUERY_ROWS):
         block = queries_in(queries, first, first + _QUERY_ROWS)
-        scores = []
-        for start in range(0, len(documents), _DOCUMENT_ROWS):
-            rows = range(start, min(start + _DOCUMENT_ROWS, len(documents)))
-            scores.append(score_texts(block, documents, rows))
-        yield np.concatenate(scores, axis=1)
+        yield _score_rows(block, documents, all_rows)
+
+
+def _score_rows(queries: TokenVectors, documents: TokenVectors, rows: np.ndarray) -> np.ndarray:
+    """Returns what `score_texts` does, in blocks of documents."""
+    scores = [np.empty((len(queries), 0), np.float32)]
+    for start in range(0, len(rows), _DOCUMENT_ROWS):
+        block = rows[start : start + _DOCUMENT_ROWS]
+        block_scores = score_texts(queries, documents, block)
+        scores.append(block_scores)
+    return np.concatenate(scores, axis=1)
 
 
 def queries_in(queries: TokenVectors, first: int, last: int) -> TokenVectors:
@@ -181,9 +224,9 @@ def queries_in(queries: TokenVectors, first: int, last: int) -> TokenVectors:
         last: the row behind the last one.
     """
     last = min(last, len(queries))
-    return TokenVectors.pack(
-        [queries.text(row) for row in range(first, last)], queries.values.shape[1]
-    )
+    texts = [queries.text(row) for row in range(first, last)]
+    width = queries.values.shape[1]
+    return TokenVectors.pack(texts, width)
 
 
 def search(
@@ -202,21 +245,24 @@ def search(
         For each query the rows of the documents and their scores. Of equal scores the lower row
         comes first.
     """
-    num_candidates = min(max(num_candidates, k), len(documents))
+    num_documents = len(documents)
+    num_candidates = max(num_candidates, k)
     means = unit_vectors(documents.means(), np.float32)
     query_means = unit_vectors(queries.means(), np.float32)
     results = []
-    for row in range(len(queries)):
-        rows = np.arange(len(documents))
-        if num_candidates < len(documents):
-            nearness = means @ query_means[row]
-            rows = np.sort(np.argpartition(-nearness, num_candidates)[:num_candidates])
+    for row, query_mean in enumerate(query_means):
+        rows = np.arange(num_documents)
+        if num_candidates < num_documents:
+            nearness = means @ query_mean
+            order = np.argpartition(-nearness, num_candidates)
+            rows = np.sort(order[:num_candidates])
         query = queries_in(queries, row, row + 1)
-        scores = []
-        for start in range(0, len(rows), _DOCUMENT_ROWS):
-            block = rows[start : start + _DOCUMENT_ROWS]
-            scores.append(score_texts(query, documents, block)[0])
-        all_scores = np.concatenate(scores)
-        order = np.argsort(-all_scores, kind="stable")[:k]
-        results.append(list(zip(rows[order].tolist(), all_scores[order].tolist(), strict=True)))
+        scores = _score_rows(query, documents, rows)[0]
+        best = np.argsort(-scores, kind="stable")[:k]
+        hits = zip(
+            rows[best].tolist(),
+            scores[best].tolist(),
+            strict=True,
+        )
+        results.append(list(hits))
     return results
