@@ -45,6 +45,7 @@ INSTALLED_BY = {
     "kubeflow_trainer_api": _CLUSTERS,
     "kubernetes_validate": _CLUSTERS,
     "matplotlib": "-e '.[plots]'",
+    "mteb": _PEERS,
     "nbclient": _NOTEBOOK,
     "onnx": _RUNTIMES,
     "onnxruntime": _RUNTIMES,

@@ -27,16 +27,16 @@ MAX_STATEMENTS = {
     "compat": 245,
     "data": 3422,
     "fine_tuning": 1169,
-    "graph_text": 533,
+    "graph_text": 552,
     "io": 1447,
     "metrics": 495,
     "modeling": 1137,
     "modules": 1822,
     "optimization": 360,
     "options": 523,
-    "serving": 1072,
-    "tasks": 4056,
-    "training": 2014,
+    "serving": 1084,
+    "tasks": 4058,
+    "training": 2017,
 }
 MAX_LONG_SIGNATURES = 23  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from official_bert.data import table_formats
+from official_bert.data import beir_folders, table_formats
 from official_bert.data.column_roles import Role, decide_columns, fold_name
 from official_bert.data.tables import Row, not_empty, numbered_lines, parse_number
 from official_bert.io import errors
@@ -78,7 +78,7 @@ class Example(NamedTuple):
 def read_examples(
     flag_value: str, flag: str, settings: Mapping[str, Any], is_corpus: bool = False
 ) -> list[Example]:
-    """Reads the files of a flag: tables, or text with one sentence a line.
+    """Reads the files of a flag: tables, text with one sentence a line, or a folder of BEIR.
 
     Args:
         flag_value: the value of the flag: paths with commas between them, or a glob.
@@ -105,7 +105,11 @@ def read_examples(
             )
         examples += _read_lines(path)
     for path in paths:
-        if path not in lines:
+        if path in lines:
+            continue
+        if beir_folders.is_beir_folder(path):
+            examples += _read_beir_folder(path, flag)
+        else:
             examples += _read_table(path, flag, assigned, settings, is_corpus)
     return not_empty(examples, flag_value)
 
@@ -127,6 +131,16 @@ def _warn_of_tabs(path: str):
             "--data_format=tsv",
             path,
         )
+
+
+def _read_beir_folder(path: str, flag: str) -> list[Example]:
+    """Returns the queries of a folder of BEIR; the first has the other documents as negatives."""
+    queries, documents = beir_folders.read_beir_folder(path, flag)
+    answers = {text for query in queries for text in query.answers}
+    others = tuple(text for text in documents if text not in answers)
+    examples = [Example(query.where, query.text, query.answers) for query in queries]
+    examples[0] = examples[0]._replace(negatives=others)
+    return examples
 
 
 def _read_table(

@@ -42,20 +42,23 @@ def read_npy(path: str) -> np.ndarray:
         ) from error
 
 
-def read_npz(path: str, names: Collection[str], remedy: str) -> dict[str, np.ndarray]:
+def read_npz(
+    path: str, names: Collection[str], remedy: str, optional_names: Collection[str] = ()
+) -> dict[str, np.ndarray]:
     """Returns the arrays of an .npz file by their names.
 
     Args:
         path: the .npz file, local or remote.
         names: the names of the arrays to read.
         remedy: what the user can do about a damaged file; it ends the error message.
+        optional_names: the names of arrays that are also read, if the file has them.
 
     Raises:
         InputError: the file is damaged, or lacks one of the arrays.
     """
 
     def is_wanted(entry_name: str) -> bool:
-        return entry_name.removesuffix(_ENDING) in names
+        return entry_name.removesuffix(_ENDING) in (*names, *optional_names)
 
     contents = {}
     for entry_name, data in archives.read_entries(path, is_wanted, remedy):
@@ -64,7 +67,7 @@ def read_npz(path: str, names: Collection[str], remedy: str) -> dict[str, np.nda
     if missing:
         raise InputError(f"{path}: lacks the array {missing[0]}; {remedy}")
     arrays = {}
-    for name in names:
+    for name in list(contents):
         try:
             arrays[name] = parse_npy(contents.pop(name))
         except ValueError as error:

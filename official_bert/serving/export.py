@@ -339,6 +339,8 @@ def make_task_signatures(
     )
     if not task.text_inputs:
         del functions["serving_ids"]
+    for name, compute_feature_outputs in task.feature_signatures(model).items():
+        functions[name] = signatures.make_feature_signature(compute_feature_outputs, config)
     for name, compute_further_outputs in task.further_signatures(model).items():
         functions[name] = signatures.make_position_signature(compute_further_outputs, config)
     builder = InputBuilder(tokenizer.vocab, max_seq_length)
@@ -409,6 +411,8 @@ def _make_tensor_content(built: TrainedModel) -> _Content:
     length = built.max_seq_length
     functions = make_task_signatures(task, built.model, built.config, built.tokenizer, length)
     requests = signatures.make_tensor_requests(length, task.num_choices)
+    for name in task.feature_signatures(built.model):
+        requests.append(signatures.make_feature_request(name, length))
     for name in task.further_signatures(built.model):
         requests.append(signatures.make_position_request(name, length))
     builder = InputBuilder(built.tokenizer.vocab, length)

@@ -250,11 +250,12 @@ class Predictor(Extensible):
         """
         return self.postprocess("tag", texts)
 
-    def encode(self, texts: str | list[str]) -> np.ndarray:
+    def encode(self, texts: str | list[str], **settings: Any) -> np.ndarray:
         """Computes the embeddings of texts.
 
         Args:
             texts: a list of texts, or a text, which is a list of one.
+            **settings: further arguments of the client's `vectors`, such as prompt.
 
         Returns:
             float32[n, width].
@@ -273,7 +274,7 @@ class Predictor(Extensible):
         window_size = self.batch_size * WINDOW_BATCHES
         for start in range(0, len(requests), window_size):
             end = start + window_size
-            window = compute_vectors(requests[start:end])
+            window = compute_vectors(requests[start:end], **settings)
             if start == 0:  # the width is known from here on
                 shape = (len(requests), window.shape[1])
                 vectors = np.empty(shape, np.float32)

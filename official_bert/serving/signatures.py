@@ -200,6 +200,30 @@ def replace_default_signature(
     }
 
 
+def make_feature_signature(outputs: Outputs, config: BertConfig) -> Signature:
+    """Makes a further signature that reads the three encoder features.
+
+    Args:
+        outputs: a function from the encoder features to the outputs by name.
+        config: the configuration of the model, which limits the features.
+
+    Returns:
+        A tf.function of the features, int32[batch, length].
+    """
+    specs = [tf.TensorSpec([None, None], tf.int32, name) for name in ENCODER_INPUTS]
+
+    @_graph_function(input_signature=specs)
+    def answer_features(
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor,
+        segment_ids: tf.Tensor,
+    ) -> Features:
+        features = _name_inputs(input_ids, input_mask, segment_ids)
+        return outputs(check_features(features, config))
+
+    return answer_features
+
+
 def make_position_signature(outputs: Outputs, config: BertConfig) -> Signature:
     """Makes a signature that also reads positions, such as those of masked tokens.
 
@@ -370,6 +394,16 @@ def make_position_request(signature: str, length: int) -> Request:
     inputs = _make_sample_features((1, length))
     inputs[MASKED_LM_POSITIONS] = np.zeros((1, 1), np.int32)
     return signature, inputs
+
+
+def make_feature_request(signature: str, length: int) -> Request:
+    """Makes the warm-up request of a signature that reads the encoder features.
+
+    Args:
+        signature: the name of the signature.
+        length: the number of tokens of the only example.
+    """
+    return signature, _make_sample_features((1, length))
 
 
 def make_tensor_requests(length: int, num_choices: int | None = None) -> list[Request]:

@@ -126,6 +126,17 @@ class OptionalMembers:
         """
         return {}
 
+    def feature_signatures(self, model: keras.Model) -> dict[str, Callable[[dict], dict]]:
+        """Returns further signatures of an export of tensors that read the encoder's features.
+
+        Args:
+            model: the model of `build_model`.
+
+        Returns:
+            Functions from the features, int32[B, S], to a dict of [B, ...], by signature.
+        """
+        return {}
+
     def free_signatures(
         self, model: keras.Model, builder: InputBuilder
     ) -> dict[str, FreeSignature]:

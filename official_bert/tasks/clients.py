@@ -78,7 +78,7 @@ class Client(Protocol):
     """Answers texts with an export.
 
     A client of a model of embeddings also has `vectors`: requests -> float32[n, width], the
-    embedding of each. `Predictor.encode` calls it.
+    embedding of each. `Predictor.encode` calls it, with its further arguments.
 
     Attributes:
         columns: names of the texts of a request, in order.

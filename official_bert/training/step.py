@@ -336,7 +336,10 @@ def _num_tokens(features: dict) -> tf.Tensor:
     # A float is exact for a batch of fewer than 2^24 tokens on a replica.
     if "input_mask" not in features:
         return tf.cast(tf.size(features["input_ids"]), tf.float32)
-    number = tf.math.count_nonzero(features["input_mask"], dtype=tf.int32)
+    number = tf.constant(0)
+    for name, values in features.items():
+        if name.endswith("input_mask"):  # the queries of an example may have one of their own
+            number += tf.math.count_nonzero(values, dtype=tf.int32)
     return tf.cast(number, tf.float32)
 
 

@@ -228,6 +228,11 @@ ROWS = [
             ("--projection=0", "--projection=0"),
             ("--pooling=min", "--pooling=min"),
             ("--eval_task=ndcg", "--eval_task=ndcg"),
+            ("--max_query_seq_length=2", "--max_query_seq_length=2: must be at least 3"),
+            (
+                f"--document_prompt={'the-' * 9}",
+                "has 18 tokens, and a document may have 16 with its prompt",
+            ),
             ("--columns=anchor=a", "run_embeddings and mine_hard_negatives have --anchor_column"),
             (
                 "--positive_column=b",

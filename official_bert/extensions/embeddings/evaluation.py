@@ -15,7 +15,7 @@ import numpy as np
 from absl import logging
 
 from official_bert.data.model_inputs import ModelInputs
-from official_bert.data.text_examples import TextRows
+from official_bert.data.text_examples import POOLING_START, QUERY, TextRows
 from official_bert.data.text_tables import Example
 from official_bert.extensions.embeddings import probing
 from official_bert.io.errors import InputError
@@ -43,11 +43,13 @@ class EncodedTexts:
         inputs: the inputs of the model for all texts.
         texts: the texts.
         metrics: the evaluation; None for a set that is only predicted.
+        pooling_starts: the first pooled token of each text, int32[n]; None for the first one.
     """
 
     inputs: ModelInputs
     texts: list[str]
     metrics: Metrics | None = None
+    pooling_starts: np.ndarray | None = None
 
     @property
     def lengths(self) -> np.ndarray:
@@ -64,7 +66,10 @@ class EncodedTexts:
         Returns:
             The features by name, int32[b, length].
         """
-        return self.inputs.features(rows, length)
+        batch = self.inputs.features(rows, length)
+        if self.pooling_starts is not None:
+            batch[POOLING_START] = self.pooling_starts[rows]
+        return batch
 
 
 def _read_pairs(
@@ -91,7 +96,7 @@ def _read_pairs(
     scores = []
     for example in scored:
         for text in example.positives:
-            first_rows.append(rows(example.anchor))
+            first_rows.append(rows(example.anchor, QUERY))
             second_rows.append(rows(text))
             scores.append(example.score())
     return np.array(first_rows), np.array(second_rows), np.array(scores)
@@ -138,7 +143,8 @@ def _prepare_triplets(examples: Sequence[Example], rows: TextRows) -> Metrics:
     for example in examples:
         for positive in example.positives:
             for negative in example.negatives:
-                row_triplets.append([rows(example.anchor), rows(positive), rows(negative)])
+                anchor = rows(example.anchor, QUERY)
+                row_triplets.append([anchor, rows(positive), rows(negative)])
     if not row_triplets:
         raise InputError(
             f"{examples[0].where}: has no negative text; name its column, --negative_columns=..."
@@ -159,11 +165,13 @@ def _prepare_retrieval(examples: Sequence[Example], rows: TextRows) -> Metrics:
     the query's own pairs. The query itself is never ranked.
     """
     is_labelled = any(example.label for example in examples)
+    # The row of each query as a document, which is not ranked for it.
+    itself = {rows(example.anchor, QUERY): rows.find(example.anchor) for example in examples}
     ranked, relevant = _read_answers(examples, rows, is_labelled)
     texts = sorted({text for answers in ranked.values() for text in answers})
     queries = []
     for query, right in relevant.items():
-        candidates = set(ranked[query] if is_labelled else texts) - {query}
+        candidates = set(ranked[query] if is_labelled else texts) - {itself[query]}
         if right and right != candidates:
             queries.append(query)
     if not queries:
@@ -181,7 +189,7 @@ def _prepare_retrieval(examples: Sequence[Example], rows: TextRows) -> Metrics:
     candidate_places = None
     if is_labelled:
         candidate_places = [[places[text] for text in ranked[query]] for query in queries]
-    query_places = [places.get(query, -1) for query in queries]
+    query_places = [places.get(itself[query], -1) for query in queries]
 
     def compute(vectors: np.ndarray) -> dict[str, float]:
         return retrieval(
@@ -203,11 +211,12 @@ def _read_answers(
     relevant: dict[int, set[int]] = collections.defaultdict(set)
     num_self_answers = 0
     for example in examples:
-        query = rows(example.anchor)
+        query = rows(example.anchor, QUERY)
+        itself = rows.find(example.anchor)
         answers = [rows(text) for text in example.positives]
         is_right = not is_labelled or example.score() > 0
-        num_self_answers += is_right and query in answers
-        relevant[query] |= (set(answers) - {query}) if is_right else set()
+        num_self_answers += is_right and itself in answers
+        relevant[query] |= (set(answers) - {itself}) if is_right else set()
         ranked[query] += answers
         ranked[query] += [rows(text) for text in example.negatives]
     if num_self_answers:
@@ -224,7 +233,7 @@ def _read_classes(examples: Sequence[Example], rows: TextRows) -> tuple[np.ndarr
         if not example.label:
             raise InputError(f"{example.where}: has no label; name its column, --label_column=...")
     return (
-        np.array([rows(example.anchor) for example in examples]),
+        np.array([rows(example.anchor, QUERY) for example in examples]),
         np.array([example.label for example in examples]),
     )
 

@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from official_bert.checkpoints.layout import ModelLayout
 from official_bert.extensions.embeddings import sentence_folder
@@ -129,12 +128,5 @@ class SentenceTransformersLayout(EmbeddingLayout):
             raise InputError(
                 f"{self.path}: has {rules[0]}, for which only folders of Hugging Face have a file; "
                 "give --output_format=huggingface"
-            )
-        prompts = [f"{name} ({prompt!r})" for name, prompt in modules.prompts.items() if prompt]
-        if prompts:
-            logging.warning(
-                "Left out, since the original's format has no file for them: the prompts %s; put "
-                "them before the texts",
-                ", ".join(prompts),
             )
         return modules.record()

@@ -1,11 +1,14 @@
 """The model of embeddings: an encoder, the pooling of its last layer, and the layers behind it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
 from official_bert.config import BertConfig
+from official_bert.data.text_examples import POOLING_START
+from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling.configured_model import PACKAGE
 from official_bert.modeling.heads import HeadedModel, pooled
 from official_bert.modeling.layers import Dense, Tensor
@@ -26,12 +29,37 @@ def normalized(vectors: Tensor) -> Tensor:
     return vectors / ops.maximum(norms, _SMALLEST_NORM)
 
 
+def pool_texts(pooling: str, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+    """Return one vector for each text.
+
+    Args:
+        pooling: a key of POOLINGS.
+        vectors: the vectors of the tokens, float[B, S, hidden].
+        features: `input_ids`, and if they are there `input_mask` and POOLING_START.
+
+    Returns:
+        float32[B, hidden].
+    """
+    mask = features.get("input_mask")
+    mask = ops.ones_like(features["input_ids"]) if mask is None else mask
+    if POOLING_START not in features:
+        return pooled(pooling, vectors, mask)
+    starts = ops.expand_dims(features[POOLING_START], -1)
+    places = ops.expand_dims(ops.arange(ops.shape(mask)[1], dtype="int32"), 0)
+    if pooling == "cls":  # the first token behind the prompt
+        is_pooled = ops.cast(places == starts, "int32")
+        return pooled("mean", vectors, is_pooled)
+    is_pooled = ops.cast(places >= starts, "int32")
+    return pooled(pooling, vectors, mask * is_pooled)
+
+
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertEmbedder(HeadedModel):
     """A model of sentence vectors, pooled from the last layer. Reimers and Gurevych (2019)."""
 
     default_name = "embedder"
     unused_weights = ("bert/pooler",)
+    feature_names = (*ENCODER_INPUTS, POOLING_START)
 
     def __init__(  # noqa: PLR0913 - each is named in a call
         self,
@@ -86,7 +114,8 @@ class BertEmbedder(HeadedModel):
         """Return the vectors of texts.
 
         Args:
-            features: the inputs of the encoder, int32[B, S], by name.
+            features: the inputs of the encoder, int32[B, S], by name. If there is POOLING_START,
+                int32[B], the pooling leaves out the tokens before it.
             training: whether dropout is applied; None for Keras's choice.
             dropout_seed: the seed of the dropout masks, int32[2]; None for a random one.
 
@@ -97,11 +126,9 @@ class BertEmbedder(HeadedModel):
             features,
             training=training,
             dropout_seed=dropout_seed,
-            first_token_only=self.pooling == "cls",
+            first_token_only=self.pooling == "cls" and POOLING_START not in features,
         )
-        mask = features.get("input_mask")
-        mask = ops.ones_like(features["input_ids"]) if mask is None else mask
-        vectors = pooled(self.pooling, encoded.sequence_output, mask)
+        vectors = pool_texts(self.pooling, encoded.sequence_output, features)
         if self.projection_width:
             vectors = ops.cast(self.projection(vectors), "float32")
         return normalized(vectors) if self.normalize else vectors

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.options.fields import POSITIVE, SIZE, option
+from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, SIZE, option
 from official_bert.options.fine_tuning import WINDOW_POOLINGS, DataFilesOptions
 from official_bert.options.serving import POOLINGS
 from official_bert.options.table_columns import TextTables
@@ -101,6 +101,30 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
         names_model=True,
         help="With mse, the folder or the name of the model whose vectors are learned, as of "
         "SentenceEncoder.",
+    )
+    query_prompt: str | None = option(
+        None,
+        changes_training=True,
+        help="A text to put before each anchor, such as 'query: '. Without this flag, and the "
+        "next, the folder of the model decides.",
+    )
+    document_prompt: str | None = option(
+        None,
+        changes_training=True,
+        help="A text to put before all other texts, such as 'passage: '.",
+    )
+    include_prompt: bool | None = option(
+        fallback=None,
+        fixed_by_training=True,
+        help="Whether the tokens of a prompt count in the pooling; they do without this flag and "
+        "without a model's folder that says otherwise.",
+    )
+    max_query_seq_length: int | None = option(
+        fallback=None,
+        check=MIN_SEQ_LENGTH,
+        fixed_by_training=True,
+        help="The maximum number of tokens of an anchor; other texts have --max_seq_length. In "
+        "training, anchors are then padded among themselves.",
     )
     pooling: str | None = option(
         fallback=None,

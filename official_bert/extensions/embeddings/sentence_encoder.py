@@ -16,7 +16,9 @@ from absl import logging
 
 from official_bert import model_hub
 from official_bert.checkpoints import open_checkpoint
-from official_bert.extensions.embeddings.model import normalized
+from official_bert.data.prompts import Prompts, find_signature
+from official_bert.data.text_examples import DOCUMENT, POOLING_START, QUERY, TextForm
+from official_bert.extensions.embeddings.model import normalized, pool_texts
 from official_bert.extensions.embeddings.options import EMBEDDING
 from official_bert.extensions.embeddings.sentence_folder import (
     COSINE,
@@ -29,7 +31,7 @@ from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
 from official_bert.io.reading import has_type
 from official_bert.modeling import BertModel
-from official_bert.modeling.heads import POOLINGS, pooled
+from official_bert.modeling.heads import POOLINGS
 from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
 from official_bert.serving.extensible import Extensible
 from official_bert.tokenization import FullTokenizer, convert_to_unicode
@@ -79,7 +81,8 @@ class SentenceEncoder(Extensible):
         model: the encoder, or an opened export.
         tokenizer: the tokenizer of the model.
         max_seq_length: the number of tokens to which texts are truncated.
-        prompts: the prompts of a folder of sentence-transformers by name, such as "query".
+        prompts: the prompts of the model by name, such as "query".
+        default_prompt_name: the name of the prompt that `encode` puts before texts; None for none.
         comparison: the measure by which the vectors are to be compared: "cosine", or another one
             that the folder names.
 
@@ -123,8 +126,7 @@ class SentenceEncoder(Extensible):
                 processors.
         """
         self._folder = folder = model_hub.local_path(folder)
-        self.prompts: Mapping[str, str] = {}
-        self._default_prompt = ""
+        self._prompts = Prompts()
         self.comparison = COSINE
         if is_export(folder):
             self._open_export(
@@ -150,21 +152,26 @@ class SentenceEncoder(Extensible):
                 f"{longest} tokens"
             )
         self._layers = _layers_after_pooling(modules, normalize)
-        self.prompts, self._default_prompt = dict(modules.prompts), modules.default_prompt
+        self._prompts = modules.prompts
         if self._layers[-1:] != [normalized]:  # of vectors of norm 1 the cosine is the dot product
             self.comparison = modules.similarity
         prompt_names = [name for name, prompt in self.prompts.items() if prompt]
-        if prompt_names and modules.default_prompt_name is None:
-            logging.warning(
-                "%s: no text gets one of the prompts %s unless you pass it, as in encode(texts, "
-                "prompt=...)",
+        if prompt_names and self.default_prompt_name is None:
+            logging.info(
+                "%s: encode() puts none of the prompts %s before texts; call encode_query() and "
+                "encode_document(), or pass prompt_name=...",
                 folder,
                 ", ".join(prompt_names),
             )
         # One trace for all shapes.
         signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ENCODER_INPUTS}
-        self._encode = tf.function(self._vectors, input_signature=[signature], autograph=False)
-        self._width = self._encode.get_concrete_function().structured_outputs.shape[-1]
+        encode = tf.function(self._vectors, input_signature=[signature], autograph=False)
+        starts = {POOLING_START: tf.TensorSpec([None], tf.int32)}
+        encode_from_starts = tf.function(
+            self._vectors, input_signature=[signature | starts], autograph=False
+        )
+        self._functions = {"": encode, POOLING_START: encode_from_starts}
+        self._width = encode.get_concrete_function().structured_outputs.shape[-1]
 
     def _open_export(
         self, folder: str, fixed: Mapping, max_seq_length: int | None, num_threads: int | None
@@ -185,8 +192,17 @@ class SentenceEncoder(Extensible):
                 f"{what}: {folder} is an export, whose pooling, norms and length are fixed; leave "
                 "it out"
             )
-        self._encode = lambda batch: opened(DEFAULT, batch)[EMBEDDING]
-        self._width = self._encode(self.tokenizer([""], max_seq_length=longest)).shape[1]
+        self._prompts = Prompts.from_settings(opened.record.settings)
+        one_text = self.tokenizer([""], max_seq_length=longest)
+        self._width = opened(DEFAULT, one_text)[EMBEDDING].shape[1]
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        return self._prompts.texts
+
+    @property
+    def default_prompt_name(self) -> str | None:
+        return self._prompts.default_name
 
     def describe(self) -> Mapping[str, object]:
         """Returns what the encoder is, for people."""
@@ -198,7 +214,11 @@ class SentenceEncoder(Extensible):
         }
 
     def encode(
-        self, texts: str | Iterable[str], batch_size: int = 32, prompt: str | None = None
+        self,
+        texts: str | Iterable[str],
+        batch_size: int = 32,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
     ) -> np.ndarray:
         """Returns the vectors of texts in their order, float32[n, width]; a single text is a list
         of one.
@@ -208,31 +228,110 @@ class SentenceEncoder(Extensible):
         Args:
             texts: the texts.
             batch_size: the number of texts that are encoded at once.
-            prompt: a text to put before each text, such as `encoder.prompts["query"]`. None puts
-                the default prompt of the folder there, if it has one; "" puts nothing there.
+            prompt: a text to put before each text, such as "query: "; "" for no prompt.
+            prompt_name: without `prompt`, the name of one of `prompts`. Without both, texts get
+                the default prompt of the folder, if it has one.
+
+        Raises:
+            InputError: an argument cannot be used, or the model has no such prompt.
         """
+        return self._encode_role(None, texts, batch_size, prompt, prompt_name)
+
+    def encode_query(
+        self,
+        texts: str | Iterable[str],
+        batch_size: int = 32,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+    ) -> np.ndarray:
+        """Returns the vectors of queries, float32[n, width]: those of `encode` with the prompt
+        "query".
+
+        A model without this prompt uses its default prompt. A query may have fewer tokens than
+        other texts, if the model was trained so.
+
+        Args:
+            texts: the queries.
+            batch_size: the number of texts that are encoded at once.
+            prompt: a text to put before each query instead.
+            prompt_name: the name of the prompt to put there instead.
+
+        Raises:
+            InputError: an argument cannot be used, or the model has no such prompt.
+        """
+        return self._encode_role(QUERY, texts, batch_size, prompt, prompt_name)
+
+    def encode_document(
+        self,
+        texts: str | Iterable[str],
+        batch_size: int = 32,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+    ) -> np.ndarray:
+        """Returns the vectors of documents, float32[n, width].
+
+        They are those of `encode` with the prompt "document", or else "passage" or "corpus", or
+        else the default prompt.
+
+        Args:
+            texts: the documents.
+            batch_size: the number of texts that are encoded at once.
+            prompt: a text to put before each document instead.
+            prompt_name: the name of the prompt to put there instead.
+
+        Raises:
+            InputError: an argument cannot be used, or the model has no such prompt.
+        """
+        return self._encode_role(DOCUMENT, texts, batch_size, prompt, prompt_name)
+
+    def _encode_role(
+        self,
+        role: str | None,
+        texts: str | Iterable[str],
+        batch_size: int,
+        prompt: str | None,
+        prompt_name: str | None,
+    ) -> np.ndarray:
+        form = self._prompts.make_call_form(self.max_seq_length, role, prompt_name, prompt)
         if not has_type(batch_size, int) or batch_size < 1:
             raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")
         texts = list_texts("texts", texts)
-        if prompt := self._default_prompt if prompt is None else prompt:
-            texts = [prompt + convert_to_unicode(text) for text in texts]
-        if self._lowers:
-            texts = [text.lower() for text in texts]
         # Characters tell enough about tokens.
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         vectors = np.empty((len(texts), self._width), np.float32)
         for start in counted(range(0, len(order), batch_size), "batches of texts"):
             rows = order[start : start + batch_size]
-            batch = [texts[row] for row in rows]
-            vectors[rows] = self._encode(self.tokenizer(batch, max_seq_length=self.max_seq_length))
+            vectors[rows] = self._encode_batch([texts[row] for row in rows], form)
         return vectors
+
+    def _encode_batch(self, texts: list[str], form: TextForm) -> np.ndarray | tf.Tensor:
+        """Returns the vectors of a few texts."""
+        is_export = not isinstance(self.model, BertModel)
+        start = form.find_pooling_start(self.tokenizer)
+        length = form.max_seq_length
+        signature = DEFAULT
+        if is_export and start:
+            signature = find_signature(self._prompts, form, self.model.inputs, self._folder)
+            length -= start - 1  # without the prompt, which the signature inserts
+        elif form.prompt:
+            texts = [form.prompt + convert_to_unicode(text) for text in texts]
+        if self._lowers:
+            texts = [text.lower() for text in texts]
+        batch = self.tokenizer(texts, max_seq_length=length)
+        if is_export:
+            return self.model(signature, batch)[EMBEDDING]
+        if not start:
+            return self._functions[""](batch)
+        batch[POOLING_START] = np.full(len(texts), start, np.int32)
+        return self._functions[POOLING_START](batch)
 
     def _vectors(self, batch: dict) -> tf.Tensor:
         """Returns float32[B, width] for features int32[B, S]."""
         assert isinstance(self.model, BertModel)  # An export computes its vectors itself.
         inputs = (batch[name] for name in ENCODER_INPUTS)
-        out = self.model(*inputs, first_token_only=self._pooling == "cls")
-        vectors = pooled(self._pooling, out.sequence_output, batch["input_mask"])
+        first_token_only = self._pooling == "cls" and POOLING_START not in batch
+        out = self.model(*inputs, first_token_only=first_token_only)
+        vectors = pool_texts(self._pooling, out.sequence_output, batch)
         for layer in self._layers:
             vectors = layer(vectors)
         return vectors

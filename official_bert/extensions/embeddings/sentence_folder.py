@@ -6,16 +6,15 @@ SentenceModules; `write` writes them as sentence-transformers reads them.
 
 import json
 import os
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from official_bert.checkpoints import huggingface
 from official_bert.checkpoints.loading import open_checkpoint
+from official_bert.data.prompts import Prompts
 from official_bert.extensions.embeddings.options import EMBEDDING
-from official_bert.io import files, reading, writing
+from official_bert.io import errors, files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import check_object, field, has_type
 from official_bert.model_dir import ModelFolder, TaskRecord
@@ -70,8 +69,7 @@ class SentenceModules(NamedTuple):
     lowers: bool = False  # whether a text is lower-cased before the tokenizer reads it
     # The number of components of a vector that are kept, behind all layers.
     truncate_dim: int | None = None
-    prompts: Mapping[str, str] = MappingProxyType({})  # texts to put before others, by name
-    default_prompt_name: str | None = None  # of the prompt that is put before each text
+    prompts: Prompts = Prompts()
     similarity: str = COSINE  # how the vectors are to be compared
 
     @classmethod
@@ -133,19 +131,14 @@ class SentenceModules(NamedTuple):
             kind if kind == NORMALIZE else _dense(path)
             for kind, path in zip(kinds[2:], others, strict=True)
         )
-        further = _library_settings(folder)
-        if any(further["prompts"].values()) and _settings(pooling).get("include_prompt") is False:
-            raise InputError(
-                f"{pooling}: leaves the tokens of a prompt out (include_prompt), which is not "
-                "supported"
-            )
+        include_prompt = _settings(pooling).get("include_prompt")
         return cls(
             encoder,
             tuple(layers),
             _read_pooling(pooling),
             length,
             encoder_settings.get("do_lower_case") is True,
-            **further,
+            **_library_settings(folder, include_prompt),
         )._checked(encoder)
 
     @classmethod
@@ -156,13 +149,12 @@ class SentenceModules(NamedTuple):
             kernel, bias = map(open_checkpoint(folder).read, PROJECTION)
             layers = (Dense(kernel.T, bias), *layers)
         return cls(
-            folder, layers, settings.get("pooling", "mean"), settings.get("max_seq_length")
+            folder,
+            layers,
+            settings.get("pooling", "mean"),
+            settings.get("max_seq_length"),
+            prompts=Prompts.from_settings(settings),
         )._checked(folder)
-
-    @property
-    def default_prompt(self) -> str:
-        """The text that is put before each text."""
-        return self.prompts[self.default_prompt_name] if self.default_prompt_name else ""
 
     @property
     def is_normalized(self) -> bool:
@@ -179,6 +171,7 @@ class SentenceModules(NamedTuple):
             "max_seq_length": self.max_seq_length,
         }
         recorded_settings = {name: value for name, value in settings.items() if value is not None}
+        recorded_settings |= self.prompts.to_record()
         return TaskRecord(EMBEDDING, EMBEDDING, recorded_settings)
 
     def rules_without_field(self, tokenizer: TokenizerConfig | None) -> list[str]:
@@ -195,7 +188,6 @@ class SentenceModules(NamedTuple):
         rules = {
             "a Dense module": any(isinstance(layer, Dense) for layer in self.layers),
             f"truncate_dim={self.truncate_dim}": self.truncate_dim is not None,
-            f"the default prompt {self.default_prompt!r}": self.default_prompt != "",
             "do_lower_case beside a cased tokenizer": self.lowers_beside(tokenizer),
         }
         return [rule for rule, is_there in rules.items() if is_there]
@@ -246,13 +238,21 @@ def write(folder: str, modules: SentenceModules, hidden_size: int) -> None:
         )
     config = {
         "__version__": {"official_bert": __version__},
-        "prompts": dict(modules.prompts),
-        "default_prompt_name": modules.default_prompt_name,
+        "prompts": dict(modules.prompts.texts),
+        "default_prompt_name": modules.prompts.default_name,
         "similarity_fn_name": modules.similarity,
     }
     if modules.truncate_dim is not None:
         config["truncate_dim"] = modules.truncate_dim
-    pooling_config = {"word_embedding_dimension": hidden_size}
+    if modules.prompts.query_length is not None:
+        errors.warn(
+            "max_query_seq_length=%d: sentence-transformers has no such setting; its queries may "
+            "have as many tokens as other texts",
+            modules.prompts.query_length,
+        )
+    pooling_config: dict[str, Any] = {"word_embedding_dimension": hidden_size}
+    if not modules.prompts.is_pooled:
+        pooling_config["include_prompt"] = False
     for theirs, ours in _POOLINGS.items():
         pooling_config[f"pooling_mode_{theirs}"] = ours == modules.pooling
     contents = {
@@ -365,9 +365,9 @@ def module_files(folder: str) -> list[str]:
     return [name for name in names if files.exists(os.path.join(folder, name))]
 
 
-def _library_settings(folder: str) -> dict[str, Any]:
+def _library_settings(folder: str, include_prompt: Any) -> dict[str, Any]:
     """Returns the settings in config_sentence_transformers.json, by the fields of
-    SentenceModules.
+    SentenceModules; the pooling has the setting `include_prompt`.
     """
     path, settings = os.path.join(folder, CONFIG_NAME), _settings(folder, CONFIG_NAME)
     prompts = settings.get("prompts") or {}
@@ -391,8 +391,7 @@ def _library_settings(folder: str) -> dict[str, Any]:
         )
     return {
         "truncate_dim": width,
-        "prompts": prompts,
-        "default_prompt_name": name,
+        "prompts": Prompts(prompts, name, include_prompt is not False),
         "similarity": similarity,
     }
 

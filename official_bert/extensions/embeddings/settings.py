@@ -10,7 +10,8 @@ from official_bert.tasks.settings import TaskSettings, recorded
 class EmbeddingSettings(TaskSettings, EmbeddingOptions):
     """The flags of run_embeddings.
 
-    A model's record keeps three of them. An export uses the defaults of the others.
+    A model's record keeps three of them, and its prompts. An export uses the defaults of the
+    others.
     """
 
     output_dir: str | None = None

@@ -1,8 +1,10 @@
 """Sentence embeddings as a task: trained by run_embeddings, evaluated, and served."""
 
+import dataclasses
+import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,8 +13,14 @@ from absl import logging
 from keras import ops
 
 from official_bert.config import BertConfig
+from official_bert.data.prompts import Prompts, can_insert
 from official_bert.data.text_examples import (
+    DOCUMENT,
+    POOLING_START,
+    QUERY,
+    QUERY_PREFIX,
     EncodedExamples,
+    TextForm,
     all_texts,
     build_example_rows,
 )
@@ -22,10 +30,12 @@ from official_bert.extensions.embeddings.evaluation import EncodedTexts
 from official_bert.extensions.embeddings.losses import LOSSES, Loss, Matryoshka
 from official_bert.extensions.embeddings.model import BertEmbedder
 from official_bert.extensions.embeddings.options import EMBEDDING
+from official_bert.extensions.embeddings.prompted_client import EmbeddingClient
 from official_bert.extensions.embeddings.sentence_encoder import SentenceEncoder
 from official_bert.extensions.embeddings.sentence_folder import NORMALIZE, Dense, SentenceModules
 from official_bert.extensions.embeddings.settings import EmbeddingSettings
 from official_bert.features import ENCODER_INPUTS
+from official_bert.graph_text.prompt_insertion import insert_prompt
 from official_bert.graph_text.text_reader import TextReader
 from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
@@ -35,7 +45,7 @@ from official_bert.modeling.heads import POOLINGS
 from official_bert.options.fields import format_flag
 from official_bert.serving.predictor import Predictor
 from official_bert.tasks.base import DataFiles, Task, TaskObjective
-from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
+from official_bert.tasks.clients import ServedModel
 from official_bert.tokenization import FullTokenizer
 
 _VECTORS = "vectors"
@@ -53,6 +63,7 @@ class EmbeddingTask(Task):
         normalize: bool = True,
         projection: int | None = None,
         settings: EmbeddingSettings | None = None,
+        prompts: Prompts | None = None,
     ):
         """Makes the task.
 
@@ -61,6 +72,7 @@ class EmbeddingTask(Task):
             normalize: whether vectors are divided by their norms.
             projection: the width of a linear layer after the pooling; None for no layer.
             settings: the other flags of run_embeddings; None for their defaults.
+            prompts: the prompts of the texts; None for no prompts.
         """
         if pooling not in POOLINGS:
             raise InputError(f"--pooling={pooling}: must be one of {', '.join(POOLINGS)}")
@@ -69,7 +81,9 @@ class EmbeddingTask(Task):
         self.projection = projection
         self._settings = settings or EmbeddingSettings()
         self._kind = self._settings.eval_task or "sts"
+        self.prompts = prompts or Prompts()
         self._target_width: int | None = None  # of the teacher's vectors
+        self._tokenizer: FullTokenizer | None = None  # of the model that is served
 
     @classmethod
     def from_settings(cls, variant: None, settings: EmbeddingSettings) -> Self:
@@ -81,7 +95,15 @@ class EmbeddingTask(Task):
         recorded = _read_pooling_settings(folder) if folder else {}
         if folder and not settings.do_train:
             _refuse_contradictions(folder, typed, recorded)
-        return cls(**recorded | typed, settings=settings)
+        prompts = SentenceModules.load(folder).prompts if folder else Prompts()
+        prompts = prompts.override(settings.values)
+        return cls(**recorded | typed, settings=settings, prompts=prompts)
+
+    def for_checkpoint(
+        self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig
+    ) -> Self:
+        self._tokenizer = tokenizer
+        return self
 
     @property
     def main_metric(self) -> str:
@@ -104,14 +126,21 @@ class EmbeddingTask(Task):
     def encode(
         self, examples: Sequence, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
     ) -> EncodedExamples | EncodedTexts:
+        self.prompts.check_length(tokenizer, max_seq_length)
+        forms = self.prompts.make_forms(max_seq_length)
         if set_name == "train":
-            return self._encoded_training_set(examples, tokenizer, max_seq_length)
-        rows = all_texts(examples)
+            return self._encoded_training_set(examples, tokenizer, forms)
+        rows = all_texts(examples, _has_roles(forms))
         metrics = evaluation.prepare(examples, rows, self._kind) if set_name == "dev" else None
-        return EncodedTexts(rows.encoded(tokenizer, max_seq_length), rows.texts, metrics)
+        return EncodedTexts(
+            rows.encoded_in_forms(tokenizer, forms),
+            rows.texts,
+            metrics,
+            rows.pooling_starts(tokenizer, forms),
+        )
 
     def _encoded_training_set(
-        self, examples: Sequence, tokenizer: FullTokenizer, max_seq_length: int
+        self, examples: Sequence, tokenizer: FullTokenizer, forms: Mapping[str, TextForm]
     ) -> EncodedExamples:
         loss = self._loss()
         if loss.compares_batch and self._settings.train_batch_size == 1:
@@ -123,7 +152,7 @@ class EmbeddingTask(Task):
                 "--teacher: goes with --loss=mse, which learns its vectors, not "
                 f"{self._settings.loss}"
             )
-        rows, text_ids = build_example_rows(examples, loss, self._settings.loss)
+        rows, text_ids = build_example_rows(examples, loss, self._settings.loss, _has_roles(forms))
         label_checks.check_training(examples, self._settings.loss)
         further, targets = {}, None
         if loss.reads == "scores":
@@ -136,7 +165,17 @@ class EmbeddingTask(Task):
             further = {"text_ids": text_ids}
         elif loss.reads == "targets":
             targets = self._targets(rows.texts)
-        return EncodedExamples(rows.encoded(tokenizer, max_seq_length), text_ids, further, targets)
+        has_documents = text_ids.shape[1] > 1 and loss.num_texts != (1, 1)
+        query_length = forms[QUERY].max_seq_length
+        return EncodedExamples(
+            rows.encoded_in_forms(tokenizer, forms),
+            text_ids,
+            further,
+            targets,
+            pooling_starts=rows.pooling_starts(tokenizer, forms),
+            query_length=query_length if self.prompts.query_length and has_documents else None,
+            is_query_padded=self._settings.use_tpu,
+        )
 
     def _targets(self, texts: list[str]) -> np.ndarray:
         """Returns the vectors of the teacher, float32[texts, D]."""
@@ -176,7 +215,7 @@ class EmbeddingTask(Task):
         return TaskObjective(
             model,
             lambda model, features: loss(_vectors(model, features), features),
-            lambda features: ops.ones_like(features["input_ids"][:, 0, 0], dtype="float32"),
+            lambda features: ops.ones(ops.shape(features["input_ids"])[:1]),
         )
 
     def outputs(self, model: BertEmbedder, features: dict) -> dict:
@@ -221,18 +260,77 @@ class EmbeddingTask(Task):
         return {EMBEDDING: tf.identity(model({name: features[name] for name in ENCODER_INPUTS}))}
 
     def serving_text(self, model: BertEmbedder, texts: dict, reader: TextReader) -> dict:
-        return self.serving_outputs(model, reader.inputs(texts["text_a"], None))
+        form = self.prompts.make_form(reader.max_seq_length)
+        return self._answer_texts(model, texts, reader, form)
+
+    def further_signatures(
+        self, model: BertEmbedder, reader: TextReader | None = None
+    ) -> dict[str, Callable[[dict], dict]]:
+        """Returns `query` and `document` of an export of text, if the model has prompts."""
+        if reader is None or not self.prompts.has_roles:
+            return {}
+        return {
+            role: functools.partial(self._answer_texts, model, reader=reader, form=form)
+            for role, form in self.prompts.make_forms(reader.max_seq_length).items()
+        }
+
+    def _answer_texts(
+        self, model: BertEmbedder, texts: dict, reader: TextReader, form: TextForm
+    ) -> dict:
+        strings = texts["text_a"]
+        if form.prompt:
+            strings = tf.strings.join([form.prompt, strings])
+        form_reader = dataclasses.replace(reader, max_seq_length=form.max_seq_length)
+        return self._embed_prompted(model, form_reader.inputs(strings, None), form)
+
+    def feature_signatures(self, model: BertEmbedder) -> dict[str, Callable[[dict], dict]]:
+        """Returns `query` and `document`, which insert the prompt of the role."""
+        if self._tokenizer is None:
+            return {}
+        answers = {}
+        longest = model.config.max_position_embeddings
+        for name, form in self.prompts.make_signature_forms(longest).items():
+            if can_insert(form.prompt, self._tokenizer):
+                answers[name] = functools.partial(self._answer_ids, model, form=form)
+            else:
+                errors.warn(
+                    "The prompt %r ends in no blank or punctuation mark, so that its last word may "
+                    "continue in a text: the export has no signature %s",
+                    form.prompt,
+                    name,
+                )
+        return answers
+
+    def _answer_ids(self, model: BertEmbedder, features: dict, form: TextForm) -> dict:
+        assert self._tokenizer is not None
+        prompt_ids = self._tokenizer.encode(form.prompt)
+        prompted = insert_prompt(features, prompt_ids, model.config.max_position_embeddings)
+        return self._embed_prompted(model, prompted, form)
+
+    def _embed_prompted(self, model: BertEmbedder, features: dict, form: TextForm) -> dict:
+        """Returns the outputs for texts behind the prompt of a form."""
+        assert self._tokenizer is not None
+        start = form.find_pooling_start(self._tokenizer)
+        if start:
+            num_texts = tf.shape(features["input_ids"])[0]
+            features = {**features, POOLING_START: tf.fill([num_texts], start)}
+        return {EMBEDDING: tf.identity(model(features))}
 
     def settings(self) -> dict[str, Any]:
-        return EmbeddingSettings(
+        settings = EmbeddingSettings(
             pooling=self.pooling,
             normalize=self.normalize,
             projection=self.projection,
-        ).to_record()
+        )
+        return settings.to_record() | self.prompts.to_record()
 
     @classmethod
-    def client(cls, model: ServedModel, settings: EmbeddingSettings) -> "EmbeddingClient":
-        return EmbeddingClient(model)
+    def client(cls, model: ServedModel, settings: EmbeddingSettings) -> EmbeddingClient:
+        return EmbeddingClient(model, Prompts.from_settings(settings.values))
+
+
+def _has_roles(forms: Mapping[str, TextForm]) -> bool:
+    return forms[QUERY] != forms[DOCUMENT]
 
 
 def _read_pooling_settings(checkpoint: str) -> dict[str, Any]:
@@ -295,40 +393,27 @@ class BatchObjective:
 
 def _vectors(model: BertEmbedder, features: dict, **keywords: Any):
     """Returns the vectors of the texts of examples, float32[B, N, D], for features int32[B, N,
-    S].
+    S]; those of anchors may have another length, and names of their own.
     """
     shape = ops.shape(features["input_ids"])
     flat = {name: ops.reshape(features[name], (-1, shape[2])) for name in ENCODER_INPUTS}
+    if POOLING_START in features:
+        flat[POOLING_START] = ops.reshape(features[POOLING_START], (-1,))
     vectors = model(flat, **keywords)
-    return ops.reshape(vectors, (*shape[:2], vectors.shape[-1]))
-
-
-class EmbeddingClient(TextClient):
-    """A client that gets the vector of a text."""
-
-    method = "embed"
-
-    def __init__(self, model: ServedModel):
-        super().__init__(model, ("text_a",))
-
-    def vectors(self, requests: Sequence[Texts]) -> np.ndarray:
-        """Returns the vectors of texts, float32[n, width].
-
-        Args:
-            requests: n requests of one text each.
-        """
-        return np.stack([row[EMBEDDING] for row in self.rows(requests)])
-
-    def answer(self, row: Row) -> dict:
-        return {EMBEDDING: numbers(row[EMBEDDING])}
-
-    def postprocess(self, texts: Texts, answer: dict) -> list[float]:
-        return answer[EMBEDDING]
+    vectors = ops.reshape(vectors, (*shape[:2], vectors.shape[-1]))
+    query_features = {}
+    for name, values in features.items():
+        if name.startswith(QUERY_PREFIX):
+            query_features[name.removeprefix(QUERY_PREFIX)] = values
+    if not query_features:
+        return vectors
+    anchors = _vectors(model, query_features, **keywords)
+    return ops.concatenate([anchors, vectors], axis=1)
 
 
 def predictor_methods() -> Mapping[str, Callable]:
     """Returns the methods of a Predictor."""
-    return {"embed": embed}
+    return {"embed": embed, "encode_query": encode_query, "encode_document": encode_document}
 
 
 def embed(predictor: Predictor, *texts: str | list[str]) -> Any:
@@ -342,3 +427,45 @@ def embed(predictor: Predictor, *texts: str | list[str]) -> Any:
         InputError: the model has another method, or cannot read a text.
     """
     return predictor.postprocess("embed", texts)
+
+
+def encode_query(
+    predictor: Predictor,
+    texts: str | list[str],
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+) -> np.ndarray:
+    """Returns the vectors of queries, float32[n, width]: those of `encode` with the prompt "query".
+
+    Args:
+        predictor: the object that has this function as a method.
+        texts: a text, or a list of texts.
+        prompt_name: the name of another prompt.
+        prompt: a text to put before each query instead.
+
+    Raises:
+        InputError: the model has no such prompt, or cannot read a text.
+    """
+    return predictor.encode(texts, role=QUERY, prompt_name=prompt_name, prompt=prompt)
+
+
+def encode_document(
+    predictor: Predictor,
+    texts: str | list[str],
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+) -> np.ndarray:
+    """Returns the vectors of documents, float32[n, width].
+
+    They are those of `encode` with the prompt "document", or else "passage" or "corpus".
+
+    Args:
+        predictor: the object that has this function as a method.
+        texts: a text, or a list of texts.
+        prompt_name: the name of another prompt.
+        prompt: a text to put before each document instead.
+
+    Raises:
+        InputError: the model has no such prompt, or cannot read a text.
+    """
+    return predictor.encode(texts, role=DOCUMENT, prompt_name=prompt_name, prompt=prompt)

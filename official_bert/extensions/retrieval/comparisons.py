@@ -30,7 +30,8 @@ class Encoder(Protocol):
     """An object that encodes texts.
 
     It may have the attribute `comparison`, the measure that compares its vectors; by default that
-    is the cosine.
+    is the cosine. It may also have the methods `encode_query` and `encode_document`, which put a
+    prompt before each text.
     """
 
     def encode(self, texts: str | list[str]) -> np.ndarray:
@@ -55,6 +56,46 @@ def encoder_methods() -> Mapping[str, Callable]:
 def predictor_methods() -> Mapping[str, Callable]:
     """Return the methods of a Predictor, by name."""
     return {**encoder_methods(), "rank": rank, "token_ids": token_ids}
+
+
+def encode_queries(
+    encoder: Encoder, texts: str | list[str], prompt: str | None = None
+) -> np.ndarray:
+    """Return the vectors of queries, float32[n, width].
+
+    Args:
+        encoder: the object that encodes them.
+        texts: the queries; a single text is a list of one.
+        prompt: a text to put before each; None for the prompt of the model.
+
+    Raises:
+        InputError: the model has no prompts.
+    """
+    return _encode_role(encoder, "encode_query", texts, prompt)
+
+
+def encode_documents(
+    encoder: Encoder, texts: str | list[str], prompt: str | None = None
+) -> np.ndarray:
+    """Return the vectors of documents, float32[n, width].
+
+    Args:
+        encoder: the object that encodes them.
+        texts: the documents; a single text is a list of one.
+        prompt: a text to put before each; None for the prompt of the model.
+
+    Raises:
+        InputError: the model has no prompts.
+    """
+    return _encode_role(encoder, "encode_document", texts, prompt)
+
+
+def _encode_role(
+    encoder: Encoder, method: str, texts: str | list[str], prompt: str | None
+) -> np.ndarray:
+    # Another package may have an encoder without roles.
+    encode: Callable[..., np.ndarray] = getattr(encoder, method, encoder.encode)
+    return encode(texts) if prompt is None else encode(texts, prompt=prompt)
 
 
 def similarity(
@@ -83,6 +124,7 @@ def search(
     queries: str | list[str],
     corpus: Iterable[str] | str | os.PathLike | Index,
     k: int = 10,
+    prompt: str | None = None,
 ) -> list:
     """Return the texts of a corpus that are nearest to a text, best first.
 
@@ -92,6 +134,7 @@ def search(
         corpus: a list of texts, which each call encodes again; the result of `index_of` for one; or
             the path of an index that official-bert predict --index wrote.
         k: the number of texts in a result.
+        prompt: a text to put before each query; None for the model's prompt of queries.
 
     Returns:
         A list of dicts with `text`, `row`, its place in the corpus from 0, and `score`, the cosine.
@@ -103,7 +146,8 @@ def search(
     _check_comparison(encoder)
     _check_number("k", k, kind=int, lowest=1)
     index = index_of(encoder, corpus)
-    all_scores, all_rows = vector_search.search(encoder.encode(queries), index.vectors, k)
+    query_vectors = encode_queries(encoder, queries, prompt)
+    all_scores, all_rows = vector_search.search(query_vectors, index.vectors, k)
     results = []
     for rows, scores in zip(all_rows.tolist(), all_scores, strict=True):
         results.append(make_hits(index.texts, rows, scores))
@@ -163,11 +207,11 @@ def index_of(encoder: Encoder, corpus: Iterable[str] | str | os.PathLike | Index
         return corpus
     if not isinstance(corpus, (str, os.PathLike)):
         texts = list_texts("corpus", corpus)
-        return Index(texts, encoder.encode(texts))
+        return Index(texts, encode_documents(encoder, texts))
     path = os.fspath(corpus)
     index = Index.read(path)
     stored = index.vectors[:1]
-    computed = encoder.encode(list(index.texts[:1]))
+    computed = encode_documents(encoder, list(index.texts[:1]), index.prompt)
     if stored.shape != computed.shape or (all_cosines(stored, computed) < _SAME_MODEL).any():
         raise InputError(
             f"{path}: was made by another model; name that one, or make the index anew"

@@ -13,14 +13,22 @@ from official_bert.io import files, writing
 from official_bert.io.arrays import read_npz
 from official_bert.io.errors import InputError, brief
 
+_PROMPT = "prompt"  # the name of an array
 _NO_FIT = "its texts and vectors do not belong together"
 
 
 class Index(NamedTuple):
-    """Texts and their vectors, float32[n, width]."""
+    """Texts and their vectors.
+
+    Attributes:
+        texts: the texts.
+        vectors: float32[n, width].
+        prompt: the text that was put before each text; None for the prompt of the model.
+    """
 
     texts: Sequence[str]
     vectors: np.ndarray
+    prompt: str | None = None
 
     @classmethod
     def read(cls, path: str) -> Self:
@@ -36,10 +44,11 @@ class Index(NamedTuple):
             InputError: the file is damaged, or is no index.
         """
         remedy = f"make it anew with official-bert predict --index={path}"
-        arrays = read_npz(path, ("texts", "ends", "vectors"), remedy)
+        arrays = read_npz(path, ("texts", "ends", "vectors"), remedy, (_PROMPT,))
         vectors = arrays["vectors"]
         try:
             texts = _split_texts(arrays["texts"].tobytes(), arrays["ends"])
+            prompt = arrays[_PROMPT].tobytes().decode() if _PROMPT in arrays else None
             if vectors.shape[:-1] != (len(texts),):
                 raise ValueError(_NO_FIT)
             if not vectors.size:
@@ -48,7 +57,7 @@ class Index(NamedTuple):
                 raise ValueError("its vectors are no finite numbers of float32")
         except ValueError as error:
             raise InputError(f"{path}: is no index ({brief(error)}); {remedy}") from error
-        return cls(texts, vectors)
+        return cls(texts, vectors, prompt)
 
 
 def _split_texts(data: bytes, ends: np.ndarray) -> list[str]:
@@ -62,16 +71,19 @@ def _split_texts(data: bytes, ends: np.ndarray) -> list[str]:
     return texts
 
 
-def write_index(path: str, texts: Sequence[str], blocks: Sequence[np.ndarray]) -> None:
+def write_index(
+    path: str, texts: Sequence[str], blocks: Sequence[np.ndarray], prompt: str | None = None
+) -> None:
     """Write texts and their vectors as an .npz file that numpy reads.
 
     Its arrays are the UTF-8 of all `texts`, uint8[bytes], the `ends` of each in it, int64[n], and
-    `vectors`.
+    `vectors`. A prompt is one more array, its UTF-8 as uint8[bytes].
 
     Args:
         path: the file.
         texts: the texts.
         blocks: their vectors in order, each block float32[rows, width].
+        prompt: the text that was put before each text; None for the prompt of the model.
     """
     encoded_texts = [text.encode() for text in texts]
     ends = np.cumsum([len(text) for text in encoded_texts], dtype=np.int64)
@@ -87,6 +99,8 @@ def write_index(path: str, texts: Sequence[str], blocks: Sequence[np.ndarray]) -
                 array.write(np.ascontiguousarray(block, "<f4").data)
         _write_array(archive, "texts", np.frombuffer(b"".join(encoded_texts), np.uint8))
         _write_array(archive, "ends", ends)
+        if prompt is not None:
+            _write_array(archive, _PROMPT, np.frombuffer(prompt.encode(), np.uint8))
 
 
 def _write_array(archive: zipfile.ZipFile, name: str, values: np.ndarray):

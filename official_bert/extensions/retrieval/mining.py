@@ -25,6 +25,7 @@ from official_bert.commands.predict import list_model_files
 from official_bert.data.table_formats import expand_paths, has_table_ending
 from official_bert.data.tables import numbered_lines
 from official_bert.data.text_tables import Example, read_examples
+from official_bert.extensions.retrieval.comparisons import encode_documents, encode_queries
 from official_bert.extensions.retrieval.index import Index
 from official_bert.extensions.retrieval.options import MiningOptions
 from official_bert.extensions.retrieval.vector_search import search
@@ -71,7 +72,8 @@ class _Miner:
     def mine(self, window: Sequence[Pair]) -> Iterator[list[str]]:
         """Yields the negatives of each pair, the nearest to its anchor first."""
         options = self._options
-        anchors = self._predictor.encode([pair.anchor for pair in window])
+        anchor_texts = [pair.anchor for pair in window]
+        anchors = encode_queries(self._predictor, anchor_texts, options.query_prompt)
         bounds = self._find_bounds(window, anchors)
         excluded = [self._answers[self._token_ids(pair.anchor)] for pair in window]
         rankings = self._rank(anchors, excluded)
@@ -87,7 +89,8 @@ class _Miner:
         bounds = np.full(len(window), highest)
         if options.margin is None:
             return bounds
-        positives = self._predictor.encode([pair.positive for pair in window])
+        positive_texts = [pair.positive for pair in window]
+        positives = encode_documents(self._predictor, positive_texts, options.document_prompt)
         cosines = []
         for anchor, positive in zip(anchors, positives, strict=True):
             table = all_cosines(anchor[None], positive[None])
@@ -153,7 +156,7 @@ def run(options: MiningOptions) -> None:
     num_short = 0
     progress = Progress("pairs", len(pairs))
     with _open_lines(options.output_file, identity, pairs, window_size) as (file, num_done):
-        index = predictor.index_of(corpus)
+        index = _make_index(options, predictor, corpus)
         logging.info("The corpus has %d texts", len(index.texts))
         miner = _Miner(options, predictor, index, pairs)
         for start in range(num_done, len(pairs), window_size):
@@ -170,6 +173,13 @@ def run(options: MiningOptions) -> None:
     logging.info("Wrote %s", options.output_file)
 
 
+def _make_index(options: MiningOptions, predictor: Predictor, corpus: Index | list[str]) -> Index:
+    if isinstance(corpus, Index):
+        return corpus
+    prompt = options.document_prompt
+    return Index(corpus, encode_documents(predictor, corpus, prompt), prompt)
+
+
 def _describe_run(
     options: MiningOptions, pairs: Sequence[Pair], corpus: Index | list[str], predictor: Predictor
 ) -> dict[str, Any]:
@@ -182,7 +192,7 @@ def _describe_run(
     else:
         corpus_digest = _hash_texts(corpus)
     # The vector of a text is that of a model.
-    vector = predictor.encode(pairs[0].anchor)[0]
+    vector = encode_queries(predictor, pairs[0].anchor, options.query_prompt)[0]
     return {
         "flags": flags,
         "sha256": [pairs_digest, corpus_digest],
@@ -242,7 +252,13 @@ def _read_corpus(
     """Returns an index, or the different texts of the corpus."""
     path = options.corpus_file
     if path and path.lower().endswith(_INDEX_SUFFIX):
-        return _remove_equal_texts(predictor.index_of(path))
+        index = predictor.index_of(path)
+        if options.document_prompt not in (None, index.prompt):
+            raise InputError(
+                f"--document_prompt={options.document_prompt}: {path} was made with "
+                f"{_format_prompt(index)}; leave the flag out, or make the index anew"
+            )
+        return _remove_equal_texts(index)
     texts: dict[str, None] = {}
     if path:
         for text in _read_corpus_file(path, input_paths, options):
@@ -253,6 +269,10 @@ def _read_corpus(
     if not texts:
         raise InputError(f"{path}: holds no text; give one a line")
     return list(texts)
+
+
+def _format_prompt(index: Index) -> str:
+    return "the model's prompt" if index.prompt is None else f"--document_prompt={index.prompt}"
 
 
 def _read_corpus_file(
@@ -307,7 +327,7 @@ def _remove_equal_texts(index: Index) -> Index:
     if len(rows_by_text) == len(index.texts):
         return index
     rows = list(rows_by_text.values())
-    return Index([index.texts[row] for row in rows], index.vectors[rows])
+    return Index([index.texts[row] for row in rows], index.vectors[rows], index.prompt)
 
 
 @contextlib.contextmanager

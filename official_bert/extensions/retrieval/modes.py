@@ -10,7 +10,7 @@ from absl import logging
 
 from official_bert import catalog
 from official_bert.commands.predict_mode import PredictMode, Window, input_name
-from official_bert.extensions.retrieval.comparisons import index_of, search
+from official_bert.extensions.retrieval.comparisons import encode_documents, index_of, search
 from official_bert.extensions.retrieval.index import write_index
 from official_bert.extensions.retrieval.options import TOP_K, SearchOptions
 from official_bert.io.errors import InputError
@@ -34,9 +34,9 @@ def choose_mode(options: PredictOptions) -> PredictMode | None:
     if flags.index and flags.search:
         raise InputError("--search: does not go with --index; make the index first, then search it")
     if flags.index:
-        return IndexMode(options, flags.index)
+        return IndexMode(options, flags, flags.index)
     if flags.search:
-        return SearchMode(options, flags.search, flags.top_k or TOP_K)
+        return SearchMode(options, flags, flags.search)
     return None
 
 
@@ -46,9 +46,10 @@ class IndexMode(PredictMode):
     flag = "--index"
     writes_answers = False
 
-    def __init__(self, options: PredictOptions, path: str):
+    def __init__(self, options: PredictOptions, flags: SearchOptions, path: str):
         super().__init__(options)
         self._path = path
+        self._prompt = flags.document_prompt
         if options.output_file != STANDARD:
             raise InputError(
                 "--output_file: does not go with --index, the one file that is written; leave it "
@@ -68,7 +69,7 @@ class IndexMode(PredictMode):
     def start(self, predictor: Predictor) -> None:
         """Use a model; reject one without vectors."""
         super().start(predictor)
-        predictor.encode([])
+        encode_documents(predictor, [], self._prompt)
 
     def consume(self, windows: Iterable[Window]) -> None:
         """Encode all texts and write the index; blank lines are skipped."""
@@ -81,7 +82,7 @@ class IndexMode(PredictMode):
             has_ids = has_ids or any("id" in fields for fields in extra_fields)
             window_texts = [text for (text,) in requests if text.strip()]
             if window_texts:
-                blocks.append(self.predictor.encode(window_texts))
+                blocks.append(encode_documents(self.predictor, window_texts, self._prompt))
                 texts += window_texts
         name = input_name(self.options)
         if not texts:
@@ -91,7 +92,7 @@ class IndexMode(PredictMode):
             logging.warning("%s: skipped %d blank lines; rows count the texts", name, num_blank)
         if has_ids:
             logging.warning("%s: an index keeps no ids; rows count its texts from 0", name)
-        write_index(self._path, texts, blocks)
+        write_index(self._path, texts, blocks, self._prompt)
         logging.info("Wrote %s, with the vectors of %d texts", self._path, len(texts))
 
 
@@ -100,10 +101,11 @@ class SearchMode(PredictMode):
 
     flag = "--search"
 
-    def __init__(self, options: PredictOptions, path: str, top_k: int):
+    def __init__(self, options: PredictOptions, flags: SearchOptions, path: str):
         super().__init__(options)
         self._path = path
-        self._top_k = top_k
+        self._top_k = flags.top_k or TOP_K
+        self._prompt = flags.query_prompt
 
     @property
     def files_read(self) -> Mapping[str, list[str]]:
@@ -118,5 +120,5 @@ class SearchMode(PredictMode):
     def answers(self, requests: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
         """Yield for each text its nearest texts as `hits`."""
         texts = [text for (text,) in requests]
-        results = search(self.predictor, texts, self._index, self._top_k)
+        results = search(self.predictor, texts, self._index, self._top_k, self._prompt)
         return ({"hits": hits} for hits in results)

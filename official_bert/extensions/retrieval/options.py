@@ -30,6 +30,18 @@ class SearchOptions:
         only_with={"search": ()},
         help=f"With --search, the number of texts in an answer; {TOP_K} without this flag.",
     )
+    query_prompt: str | None = option(
+        None,
+        only_with={"search": ()},
+        help="With --search, a text to put before each line, in place of the model's prompt of "
+        "queries.",
+    )
+    document_prompt: str | None = option(
+        None,
+        only_with={"index": ()},
+        help="With --index, a text to put before each line, in place of the model's prompt of "
+        "documents. The index records it.",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,4 +98,12 @@ class MiningOptions(TextTables):
     )
     batch_size: int = option(
         32, check=SIZE, help="The number of texts that the model is given at once."
+    )
+    query_prompt: str | None = option(
+        None,
+        help="A text to put before each anchor, in place of the model's prompt of queries.",
+    )
+    document_prompt: str | None = option(
+        None,
+        help="A text to put before all other texts, in place of the model's prompt of documents.",
     )

@@ -86,7 +86,9 @@ class FormatWriter(ExportWriter):
         converted = os.path.join(folder, "converted")
         save(saved_model)
         os.mkdir(converted)
-        signatures = [DEFAULT, *built.task.further_signatures(built.model)]
+        task, model = built.task, built.model
+        further_signatures = [*task.feature_signatures(model), *task.further_signatures(model)]
+        signatures = [DEFAULT, *further_signatures]
         record = converters.convert(
             saved_model,
             converted,

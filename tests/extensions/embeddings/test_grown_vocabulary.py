@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from official_bert import InputError
+from official_bert.data.prompts import Prompts
 from official_bert.extensions.embeddings import sentence_folder
 from official_bert.extensions.embeddings.sentence_encoder import SentenceEncoder
 from official_bert.extensions.embeddings.sentence_folder import Dense, SentenceModules
@@ -31,8 +32,7 @@ def test_the_way_to_a_sentence_vector_stays(folder, form):
         5,
         True,
         4,
-        {"q": "the cat "},
-        "q",
+        Prompts({"q": "the cat "}, "q"),
         "dot",
     )
     sentence_folder.write(str(folder), modules, CONFIG.hidden_size)

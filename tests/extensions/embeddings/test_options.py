@@ -28,6 +28,7 @@ def test_every_flag_changes_a_training_or_is_known_not_to():
 
 def test_what_cannot_change_in_the_middle_of_a_training():
     fixed = {"loss", "matryoshka", "pooling", "projection", "normalize"}
+    fixed |= {"include_prompt", "max_query_seq_length"}
     expected = declarations.FIXED_IN_FINE_TUNING | fixed
     assert set(flag_names(EmbeddingOptions, "fixed_by_training")) == expected
 

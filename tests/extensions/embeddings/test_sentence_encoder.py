@@ -16,7 +16,6 @@ from official_bert import BertModel, FullTokenizer, InputError, Predictor, Sente
 from official_bert.serving.model import build
 from tests import toy
 from tests.extensions.embeddings.served import serving_options
-from tests.hostile.rows import edit_json
 from tests.shared import minilm
 
 TEXTS = [
@@ -223,82 +222,6 @@ def test_truncate_dim_cuts_the_vectors_behind_all_modules(folder, unit_folder):
         build_for_serving(unit_folder)
 
 
-def test_prompts_are_put_before_texts(folder, unit_folder, caplog):
-    prompts = {"query": "the cat ", "document": "his hand "}
-    plain_encoder = load_encoder(folder)
-    plain = plain_encoder.encode(TEXTS)
-    queries = plain_encoder.encode([f"the cat {text}" for text in TEXTS])
-    documents = plain_encoder.encode([f"his hand {text}" for text in TEXTS])
-
-    # Without a default prompt.
-    (unit_folder / LIBRARY_CONFIG).write_text(json.dumps({"prompts": prompts}))
-    encoder = SentenceEncoder(unit_folder)
-    assert "no text gets one of the prompts query, document unless you pass it" in caplog.text
-    vectors = encoder.encode(TEXTS)
-    np.testing.assert_array_equal(vectors, plain)
-    vectors = encoder.encode(TEXTS, prompt=encoder.prompts["document"])
-    np.testing.assert_array_equal(vectors, documents)
-
-    # With a default prompt.
-    config = {"prompts": prompts, "default_prompt_name": "query"}
-    (unit_folder / LIBRARY_CONFIG).write_text(json.dumps(config))
-    encoder = SentenceEncoder(unit_folder)
-    vectors = encoder.encode(TEXTS)
-    np.testing.assert_array_equal(vectors, queries)
-    vectors = encoder.encode(TEXTS, prompt="")
-    np.testing.assert_array_equal(vectors, plain)
-
-    message = "has the default prompt 'the cat ', which SentenceEncoder reads and an"
-    with pytest.raises(InputError, match=message):
-        build_for_serving(unit_folder)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param(
-            {"__version__": {"sentence_transformers": "2.2.2"}},
-            id="version only",
-        ),
-        pytest.param(
-            {
-                "prompts": {},
-                "default_prompt_name": None,
-                "similarity_fn_name": None,
-            },
-            id="no prompts",
-        ),
-        pytest.param(
-            {
-                "prompts": {"query": "", "document": ""},
-                "default_prompt_name": None,
-                "similarity_fn_name": "cosine",
-            },
-            id="empty prompts",
-        ),
-        pytest.param(
-            {
-                "prompts": {"query": "q: ", "document": ""},
-                "default_prompt_name": "document",
-            },
-            id="empty default prompt",
-        ),
-    ],
-)
-def test_prompts_without_text_cause_no_warning(folder, unit_folder, caplog, settings):
-    """As each version of sentence-transformers writes the file of a model without prompts."""
-    prompts = settings.get("prompts", {})
-    if not any(prompts.values()):
-        edit_json(unit_folder / "1_Pooling" / "config.json", include_prompt=False)
-    (unit_folder / LIBRARY_CONFIG).write_text(json.dumps(settings))
-
-    vectors = SentenceEncoder(unit_folder).encode(TEXTS)
-
-    expected = load_encoder(folder).encode(TEXTS)
-    np.testing.assert_array_equal(vectors, expected)
-    assert "gets one of the prompts" not in caplog.text
-
-
 @pytest.mark.parametrize("similarity", ["dot", "euclidean", "manhattan"])
 def test_another_similarity_is_refused_where_it_would_rank_otherwise(
     folder, tmp_path, caplog, similarity
@@ -501,15 +424,6 @@ def test_other_poolings_are_refused(folder, tmp_path, modes, message):
             {LIBRARY_CONFIG: {"similarity_fn_name": "l2"}},
             "similarity_fn_name is 'l2'; write one of",
             id="unknown similarity",
-        ),
-        pytest.param(
-            [],
-            {
-                LIBRARY_CONFIG: {"prompts": {"q": "a"}},
-                "1_Pooling/config.json": {"include_prompt": False},
-            },
-            "leaves the tokens of a prompt out",
-            id="pooling without the prompt",
         ),
         pytest.param(
             ["Dense"],

@@ -14,6 +14,7 @@ from official_bert.checkpoints import folder as checkpoint_folder
 from official_bert.checkpoints import open_checkpoint, tf1
 from official_bert.commands import convert_checkpoint, grow_vocab
 from official_bert.config import BertConfig
+from official_bert.data.prompts import Prompts
 from official_bert.extensions.embeddings.options import EMBEDDING, EmbeddingOptions
 from official_bert.extensions.embeddings.sentence_folder import Dense, SentenceModules, write
 from official_bert.model_dir import ModelFolder
@@ -243,11 +244,14 @@ def test_modules_that_the_originals_format_cannot_hold_are_refused(tmp_path, set
         convert(str(folder), tmp_path / "out", "tf1")
 
 
-def test_prompts_that_the_originals_format_cannot_hold_are_named(tmp_path, caplog):
+def test_the_record_in_the_originals_format_has_the_prompts(tmp_path):
     folder = toy.make_bert_base_dir(tmp_path / "model")
-    write_modules(folder, prompts={"query": "query: ", "document": ""})
-    convert(str(folder), tmp_path / "out", "tf1")
-    assert "the prompts query ('query: '); put them before the texts" in caplog.text
+    prompts = Prompts({"query": "query: ", "document": ""}, "query", is_pooled=False)
+    write_modules(folder, prompts=prompts)
+    output_dir = convert(str(folder), tmp_path / "out", "tf1")
+    assert SentenceModules.load(output_dir).prompts == prompts
+    back = convert(output_dir, tmp_path / "back")
+    assert SentenceModules.read(back).prompts == prompts
 
 
 def write_nested(tmp_path) -> str:
@@ -318,7 +322,8 @@ def test_what_is_written_is_read(tmp_path):
     )
     bias = np.float32([0, 1, 2])
     layers = (Dense(kernel, bias, "tanh"), "Normalize")
-    others = ("cls", 33, True, 2, {"q": "query: "}, "q", "dot")
+    prompts = Prompts({"q": "query: "}, "q", is_pooled=False)
+    others = ("cls", 33, True, 2, prompts, "dot")
     write(folder, SentenceModules(folder, layers, *others), 4)
 
     _, layers_read, *others_read = SentenceModules.read(folder)
