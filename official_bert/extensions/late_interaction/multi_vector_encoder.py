@@ -78,6 +78,7 @@ class MultiVectorEncoder:
         if max_seq_length is not None and (not has_type(max_seq_length, int) or max_seq_length < 1):
             raise InputError(f"max_seq_length={max_seq_length!r}: must be a positive whole number")
         set_threads(num_threads)
+        self._least_query_length = 0
         if is_export(folder):
             longest = recorded_length = self._open_export(folder, num_threads)
         else:
@@ -126,6 +127,9 @@ class MultiVectorEncoder:
         self.model = model
         self.tokenizer = FullTokenizer.from_pretrained(modules.encoder)
         self.token_width = modules.token_width
+        if modules.kernel is not None:
+            # sentence-transformers truncates queries to this length alone.
+            self._least_query_length = modules.query_length
         rules = TokenRules.make(
             self.tokenizer,
             modules.query_length,
@@ -189,15 +193,16 @@ class MultiVectorEncoder:
         if not has_type(batch_size, int) or batch_size < 1:
             raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")
         texts = list_texts("texts", texts)
+        length = self.max_seq_length
+        if signature == QUERY_SIGNATURE:
+            length = max(length, self._least_query_length)
         # Characters tell enough about tokens.
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         encoded: list[Any] = [None] * len(texts)
         for start in counted(range(0, len(order), batch_size), "batches of texts"):
             rows = order[start : start + batch_size]
             batch = [texts[row] for row in rows]
-            outputs = self._run(
-                signature, self.tokenizer(batch, max_seq_length=self.max_seq_length)
-            )
+            outputs = self._run(signature, self.tokenizer(batch, max_seq_length=length))
             vectors = np.asarray(outputs[VECTORS])
             counts = np.asarray(outputs[COUNTS]) > 0
             for place, row in enumerate(rows):

@@ -164,8 +164,11 @@ def _read_lengths(folder: str) -> dict[str, Any]:
                 f"{path}: query_expansion is {expansion}; only the strategy fixed with [MASK] can "
                 "be used"
             )
-    elif config.get("query_length"):
-        raise InputError(f"{path}: has query_length without query_expansion; remove it")
+    elif config.get("query_length") not in (None, length):
+        raise InputError(
+            f"{path}: has query_length {config['query_length']} without query_expansion, and "
+            f"documents of {length} tokens; queries without expansion need the same length"
+        )
     for name, value in (("query_expansion length", query_length), ("document_length", length)):
         if value is not None and (not has_type(value, int) or value < 0):
             raise InputError(f"{path}: its {name} is {value!r}; write a whole number")
@@ -239,6 +242,7 @@ def write(folder: str, modules: MultiVectorModules) -> None:
             },
             "module_output_name": "token_embeddings",
             "document_length": modules.max_seq_length,
+            "query_length": None if expansion else modules.max_seq_length,
             "query_expansion": expansion,
         },
         "1_Dense/config.json": {

@@ -131,6 +131,13 @@ class LateInteractionTask(Task):
             errors.warn(
                 "--train_batch_size=1: the loss compares the examples of a batch; give it several"
             )
+        if self.query_length > max_seq_length:
+            errors.warn(
+                "--max_seq_length=%d: truncates queries, too, before --query_length=%d fills them "
+                "up",
+                max_seq_length,
+                self.query_length,
+            )
         check_pair_labels(examples, loss, loss == _MARGIN_MSE)
         rows, text_ids = build_example_rows(examples, _Texts(loss), loss)
         further = {"text_ids": text_ids}

@@ -5,9 +5,10 @@ A search has two stages: the mean vectors of all texts, then MaxSim of the best 
 
 from __future__ import annotations
 
+import dataclasses
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 
@@ -21,7 +22,8 @@ _LARGEST = 127
 _SMALLEST = 1e-12  # A vector of zeros has this factor.
 
 
-class TokenVectors(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class TokenVectors:
     """The vectors of the tokens of n texts, one text after the other.
 
     Attributes:

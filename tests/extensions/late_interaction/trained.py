@@ -26,7 +26,7 @@ def write_model(folder: pathlib.Path, **settings) -> str:
     for name, variable in named_variables(BertMultiVectorEncoder(config, 8)).items():
         tensors[name] = np.float32(draws.normal(0, 0.3, variable.shape))
     tf1.write(str(folder / "bert_model.ckpt"), tensors)
-    recorded = {"token_width": 8, "query_length": 10, "max_seq_length": 9} | settings
+    recorded = {"token_width": 8, "query_length": 8, "max_seq_length": 9} | settings
     record = TaskRecord("late_interaction", "late_interaction", recorded)
     write_companion_files(str(folder), vocab_file, TokenizerConfig(), record, None)
     return str(folder)
