@@ -77,7 +77,7 @@ def our_losses(flags, task, batches: list[dict], dropout: bool) -> tuple[list[fl
     trained = {
         name: one.value
         for name, one in named_variables(model).items()
-        if not name.startswith(model.unused_weights)
+        if not name.startswith(getattr(model, "unused_weights", ()))
     }
     optimizer = AdamWeightDecayOptimizer(
         WarmupLinearDecay(LEARNING_RATE, len(batches), int(len(batches) * WARMUP_PROPORTION)),

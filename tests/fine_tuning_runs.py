@@ -148,7 +148,7 @@ def write_rankings(path: pathlib.Path, count: int, texts: Texts):
     for mark in MARKS[: count // 2]:
         query = texts.text(9)
         for label in (1, 0):
-            lines.append(f"{mark} {query}\t{texts.text()}\t{label}\n")
+            lines.append(f"{mark} {query}\t{texts.text(24)}\t{label}\n")
     path.with_suffix(".tsv").write_text("".join(lines))
 
 

@@ -52,6 +52,7 @@ def program_of(family: str, options, output_dir: pathlib.Path, **changes) -> str
             ("embedding", 2, {"num_accumulation_steps": 2}),
             ("embedding", 2, {"jit_compile": True}),
             ("embedding", 4, {}),
+            ("reranking", 2, {"num_accumulation_steps": 2}),
             ("classification", 4, {}),
             ("squad", 4, {}),
             *[

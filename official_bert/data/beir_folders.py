@@ -46,7 +46,11 @@ def is_beir_folder(path: str) -> bool:
     Args:
         path: the folder.
     """
-    return files.is_folder(path) and all(_list_tables(path, part) for part in (_CORPUS, _QUERIES))
+    if not files.is_folder(path):
+        return False
+    has_corpus = bool(_list_tables(path, _CORPUS))
+    has_queries = bool(_list_tables(path, _QUERIES))
+    return has_corpus and has_queries
 
 
 def read_beir_folder(path: str, flag: str) -> tuple[list[RankedQuery], list[str]]:
@@ -65,19 +69,32 @@ def read_beir_folder(path: str, flag: str) -> tuple[list[RankedQuery], list[str]
     """
     documents = _read_texts(path, _CORPUS, flag)
     queries = _read_texts(path, _QUERIES, flag)
-    answers: dict[str, list[str]] = collections.defaultdict(list)
-    for row, record in _read_records(path, _ANSWERS, flag):
-        query = _read_id(row, record, "query-id", queries)
-        document = _read_id(row, record, "corpus-id", documents)
-        if "score" not in record or parse_number(str(record["score"])) > 0:
-            answers[query].append(documents[document].text)
+    answers = _read_answers(path, flag, queries, documents)
     ranked = []
-    for number, query in queries.items():
-        if number in answers:
-            ranked.append(RankedQuery(query.where, query.text, tuple(answers[number])))
+    for query_id, query in queries.items():
+        texts = answers.get(query_id)
+        if texts:
+            ranked.append(RankedQuery(query.where, query.text, tuple(texts)))
     if not ranked:
         raise InputError(f"{path}: no query has an answer with a score above 0 in {_ANSWERS}")
     return ranked, list(dict.fromkeys(document.text for document in documents.values()))
+
+
+def _read_answers(
+    path: str,
+    flag: str,
+    queries: Mapping[str, Document],
+    documents: Mapping[str, Document],
+) -> dict[str, list[str]]:
+    """Returns the texts that answer each query, by its id."""
+    answers: dict[str, list[str]] = collections.defaultdict(list)
+    for row, record in _read_records(path, _ANSWERS, flag):
+        query_id = _read_id(row, record, "query-id", queries)
+        document_id = _read_id(row, record, "corpus-id", documents)
+        score = str(record.get("score", 1))
+        if parse_number(score) > 0:
+            answers[query_id].append(documents[document_id].text)
+    return answers
 
 
 def _list_tables(folder: str, part: str) -> list[str]:
@@ -85,13 +102,24 @@ def _list_tables(folder: str, part: str) -> list[str]:
     tables = []
     for name in sorted(files.list_folder(folder)):
         path = os.path.join(folder, name)
+        is_part = name.partition(".")[0] == part
         if name == part and files.is_folder(path):
-            inner_paths = [os.path.join(path, inner) for inner in sorted(files.list_folder(path))]
-            tables += filter(table_formats.has_table_ending, inner_paths)
-        elif name.partition(".")[0] == part and table_formats.has_table_ending(name):
+            tables += _list_tables_in(path)
+        elif is_part and table_formats.has_table_ending(name):
             tables.append(path)
-    sets = {os.path.basename(table).partition(".")[0]: table for table in tables}
-    return [sets[_SET]] if part == _ANSWERS and _SET in sets else tables
+    if part == _ANSWERS:
+        for table in tables:
+            if os.path.basename(table).startswith(f"{_SET}."):
+                return [table]
+    return tables
+
+
+def _list_tables_in(folder: str) -> list[str]:
+    tables = []
+    for name in sorted(files.list_folder(folder)):
+        if table_formats.has_table_ending(name):
+            tables.append(os.path.join(folder, name))
+    return tables
 
 
 def _read_records(folder: str, part: str, flag: str) -> Iterator[tuple[Row, dict[str, Any]]]:
@@ -110,12 +138,14 @@ def _read_texts(folder: str, part: str, flag: str) -> dict[str, Document]:
     """Returns the texts of a part by their ids; a title stands before its text."""
     texts = {}
     for row, record in _read_records(folder, part, flag):
-        name = next((name for name in _IDS if name in record), None)
-        if name is None or "text" not in record:
+        names = [name for name in _IDS if name in record]
+        if not names or "text" not in record:
             raise row.error("has no column _id or no column text; name the two so")
+        text_id = str(record[names[0]])
         title = record.get("title") or ""
         text = f"{title} {record['text']}".strip()
-        texts[str(record[name])] = Document(row.where, table_formats.parse_text(row, text, "text"))
+        text = table_formats.parse_text(row, text, "text")
+        texts[text_id] = Document(row.where, text)
     return texts
 
 

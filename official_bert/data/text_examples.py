@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -283,6 +283,46 @@ def build_example_rows(
             anchor_row = rows(example.anchor, QUERY)
             example_rows.append([anchor_row, *(rows(text) for text in documents)])
     return rows, np.array(example_rows, np.int32)
+
+
+def read_margins(
+    examples: Sequence[Example],
+    num_texts: int,
+    compute_scores: Callable[[list[tuple[str, str]]], np.ndarray] | None = None,
+) -> np.ndarray:
+    """Return how much better the positive of an example is than each of its negatives.
+
+    Args:
+        examples: the rows of the file, of which `build_example_rows` makes the examples.
+        num_texts: the number of texts of an example.
+        compute_scores: a function from pairs of texts to their scores, float[n]; None if the labels
+            of the rows are the scores.
+
+    Returns:
+        float32[n, num_texts - 2].
+
+    Raises:
+        InputError: a label is no score.
+    """
+    num_negatives = num_texts - 2
+    examples = [example for example in examples if len(example.negatives) >= num_negatives]
+    if compute_scores is None:
+        all_scores = [np.array(example.scores()) for example in examples]
+    else:
+        pairs = []
+        ends = []
+        for example in examples:
+            texts = (*example.positives, *example.negatives)
+            pairs += [(example.anchor, text) for text in texts]
+            ends.append(len(pairs))
+        all_scores = np.split(compute_scores(pairs), ends[:-1])
+    margins = []
+    for example, scores in zip(examples, all_scores, strict=True):
+        num_positives = len(example.positives)
+        negative_scores = scores[num_positives : num_positives + num_negatives]
+        for positive_score in scores[:num_positives]:
+            margins.append(positive_score - negative_scores)
+    return np.array(margins, np.float32)
 
 
 def _choose_num_negatives(examples: Sequence[Example], most: int) -> int:

@@ -58,9 +58,26 @@ class Example(NamedTuple):
         return self._parse_score(self.label)
 
     def scores(self) -> list[float]:
-        """Returns the numbers of the label: one, or a list of them with blanks between them."""
+        """Returns a score for each positive, and then for each negative.
+
+        A label of one number is the score of all positives if there are no negatives. With one
+        positive, there may be a number for each negative: how much better the positive is.
+        """
         self._check_label()
-        return [self._parse_score(text) for text in self.label.split()]
+        scores = [self._parse_score(text) for text in self.label.split()]
+        num_positives = len(self.positives)
+        num_negatives = len(self.negatives)
+        if len(scores) == num_positives + num_negatives:
+            return scores
+        if len(scores) == 1 and not num_negatives:
+            return scores * num_positives
+        if num_positives == 1 and len(scores) == num_negatives:
+            return [0.0, *(-margin for margin in scores)]
+        raise InputError(
+            f"{self.where}: the label has {len(scores)} numbers, and the row "
+            f"{num_positives + num_negatives} texts that are compared with the first one; give a "
+            "list with a number for each, the positives first"
+        )
 
     def _check_label(self):
         if not self.label:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from official_bert import catalog
 from official_bert.io import errors, reading
@@ -19,7 +20,7 @@ from official_bert.options.serving import PredictorOptions, PredictorSettings
 from official_bert.serving.extensible import Extensible
 from official_bert.serving.model import CheckpointModel, Export, export, open_model
 from official_bert.tasks import registry
-from official_bert.tasks.clients import Texts
+from official_bert.tasks.clients import TextClient, Texts
 from official_bert.tokenizer_call import list_texts
 
 # A text, the texts of one request, or a list of requests.
@@ -281,6 +282,29 @@ class Predictor(Extensible):
             vectors[start:end] = window
         return vectors
 
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """Computes the scores from which another model can learn.
+
+        Args:
+            pairs: pairs of texts, such as a query and a document.
+
+        Returns:
+            The logits of a reranker, or the scores of a regression, float32[n].
+
+        Raises:
+            InputError: the model gives pairs no score.
+        """
+        client = self.client
+        has_score = len(self.columns) == 2 and "score" in self.model.outputs
+        if not has_score or not isinstance(client, TextClient):
+            raise InputError(
+                f"{self.path}: a model of {self.task_name} gives pairs of texts no score; name a "
+                "reranker"
+            )
+        rows = client.rows(pairs)
+        scores = [row.get("logit", row["score"]) for row in rows]
+        return np.array(scores, np.float32)
+
     def export(self, export_dir: str | os.PathLike) -> str:
         """Exports the model as a SavedModel that accepts raw text, for servers.
 
@@ -446,6 +470,26 @@ def setting_fields() -> list[dataclasses.Field]:
     parts = [part for part in options_class.__mro__ if PredictorSettings in part.__bases__]
     names = {field.name for part in parts for field in dataclasses.fields(part)}
     return [field for field in dataclasses.fields(options_class) if field.name in names]
+
+
+def compute_teacher_scores(teacher: str, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    """Computes the scores of the reranker that a flag --teacher names.
+
+    Args:
+        teacher: the value of the flag.
+        pairs: pairs of texts.
+
+    Returns:
+        float32[n].
+
+    Raises:
+        InputError: there is no such model, or it gives pairs no score.
+    """
+    logging.info("%d pairs get their scores from the teacher", len(pairs))
+    try:
+        return Predictor(teacher).score_pairs(pairs)
+    except InputError as error:
+        raise InputError(f"--teacher={teacher}: {error}") from None
 
 
 def split_requests(texts: Sequence) -> tuple[list[Texts], bool]:

@@ -165,3 +165,36 @@ def test_several_files_are_one_set(tmp_path):
         found[0]._replace(where=f"{tmp_path}/a,[1].tsv: line 2"),
         found[1],
     ]
+
+
+@pytest.mark.parametrize(
+    ("label", "positives", "negatives", "scores"),
+    [
+        ([2, 1.5, -1], ["a"], ["b", "c"], [2, 1.5, -1]),
+        ("2 1.5 -1", ["a", "b"], ["c"], [2, 1.5, -1]),
+        (3, ["a", "b"], [], [3, 3]),
+        # How much better the positive is.
+        ([4, 5], ["a"], ["b", "c"], [0, -4, -5]),
+        (4, ["a"], ["b"], [0, -4]),
+    ],
+)
+def test_a_label_may_have_a_score_for_each_text(tmp_path, label, positives, negatives, scores):
+    row = {"query": "q", "positive": positives, "negative": negatives, "label": label}
+    (example,) = read(tmp_path / "a.jsonl", json.dumps(row))
+    assert example.scores() == scores
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ([1, 2], "line 1: the label has 2 numbers, and the row 4 texts"),
+        ("1 x 2 3", "line 1: the label 'x' is no number"),
+        ("", "line 1: has no label"),
+        ([1, "x"], "line 1: the label is a list"),
+        ([], "line 1: the label is a list"),
+    ],
+)
+def test_other_scores_are_refused(tmp_path, label, message):
+    row = {"query": "q", "positive": ["a"], "negative": ["b", "c", "d"], "label": label}
+    with pytest.raises(InputError, match=message):
+        read(tmp_path / "a.jsonl", json.dumps(row))[0].scores()

@@ -108,7 +108,10 @@ def test_what_does_nothing_or_only_exports_is_refused(options):
 
 @pytest.mark.parametrize(
     "family",
-    ["classification", *in_test_long("multi-label", "choice", "tagging", "squad", "embedding")],
+    [
+        "classification",
+        *in_test_long("multi-label", "choice", "tagging", "squad", "embedding", "reranking"),
+    ],
 )
 def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, family):
     """Both hold what evaluation and Predictor need, and give the numbers of the run that trained

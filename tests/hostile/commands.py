@@ -134,6 +134,16 @@ def embeddings(folder, *others, **files):
     return ["run_embeddings", *model_flags(folder), *_flags(folder, given), *flags, *others]
 
 
+def reranker(folder, *others, rows: str | None = None, **files):
+    """A training of scores of documents, on the rows of a table if there are any."""
+    needs_extension("reranking")
+    if rows is not None:
+        (folder / "reranking" / "train.tsv").write_text(rows)
+    given = {"data_dir": "reranking", "output_dir": "out", **files}
+    flags = ["--max_seq_length=16", "--train_batch_size=2", "--do_train"]
+    return ["run_reranker", *model_flags(folder), *_flags(folder, given), *flags, *others]
+
+
 def pretraining(folder, *others):
     """A pre-training run in `out` on 16 records."""
     if not (folder / "records.tfrecord").exists():

@@ -15,7 +15,15 @@ from official_bert.options.fields import flag_fields
 from official_bert.tasks.classification.settings import ClassificationSettings
 from official_bert.tasks.classification.text import TextProcessor
 from official_bert.training import distribution
-from tests.hostile.commands import classifier, corpus, embeddings, growth, mining, vectors
+from tests.hostile.commands import (
+    classifier,
+    corpus,
+    embeddings,
+    growth,
+    mining,
+    reranker,
+    vectors,
+)
 from tests.hostile.rows import check, row, table
 from tests.scripts import end_of
 
@@ -74,6 +82,7 @@ class Raises(DataProcessor):
         raise KeyError("colour")
 """
 
+DOCUMENTS = "query\tdocument\tlabel\n"
 ONE_LABEL = "text\tlabel\na\tyes\nb\tyes\n"
 PAIRS = "Sentence1\tSentence2\tLabel\na\tb\tyes\nc\td\tno\n"
 NAMED_TWICE = "x\tx\tlabel\nb\tc\tyes\ne\tf\tno\n"
@@ -255,6 +264,60 @@ ROWS = [
                 "two out",
             ),
         )
+    ),
+    *(
+        row(
+            f"reranker {given}",
+            lambda folder, given=given: reranker(folder, *given.split()),
+            *says,
+        )
+        for given, *says in (
+            ("--loss=hinge", "--loss=hinge"),
+            ("--list_size=1", "--list_size=1: must be at least 2"),
+            ("--positive_weight=0", "--positive_weight=0"),
+            ("--activation=tanh", "--activation=tanh"),
+            ("--main_metric=recall --do_eval", "--main_metric=recall"),
+            ("--main_metric=map", "--main_metric=map: has no effect without --do_eval"),
+            (
+                "--loss=mse --num_negatives=3",
+                "--num_negatives=3: has no effect without --loss=multiple_negatives_ranking",
+            ),
+            ("--teacher=t", "--teacher=t: has no effect without --loss=margin_mse|mse|list_net"),
+            ("--loss=mse --teacher=absent", "--teacher=absent: absent: holds no model"),
+            ("--positive_column=b", "--positive_column=b: ", "no such column, only query"),
+            ("--positive_column=", "train.tsv: line 2: has a query and no document; name the"),
+        )
+    ),
+    *(
+        row(
+            f"reranker on {says}",
+            lambda folder, rows=rows, loss=loss: reranker(folder, f"--loss={loss}", rows=rows),
+            says,
+        )
+        for rows, loss, says in (
+            (DOCUMENTS + "a\tb\t3\n", "binary_cross_entropy", "line 2: has the label 3, but"),
+            (DOCUMENTS + "a\tb\tgood\n", "mse", "line 2: the label 'good' is no number"),
+            (DOCUMENTS + "a\tb\t1 2 3\n", "mse", "line 2: the label has 3 numbers, and the row"),
+            (DOCUMENTS + "a\tb\t1\na\tc\t1\n", "mse", "line 2: all documents have the label 1"),
+            (DOCUMENTS + "a\tb\t1\nc\td\t0\n", "rank_net", "documents with different labels"),
+            (DOCUMENTS + "a\tb\t1\nc\td\t0\n", "margin_mse", "has two documents; check"),
+            (
+                DOCUMENTS + "a\tb\t0\n",
+                "multiple_negatives_ranking",
+                "no document of the training set has a label above 0",
+            ),
+        )
+    ),
+    row(
+        "evaluation of a reranker without wrong documents",
+        lambda folder: reranker(
+            folder,
+            "--nodo_train",
+            "--do_eval",
+            rows=DOCUMENTS + "a\tb\t1\n",
+            dev_file="reranking/train.tsv",
+        ),
+        "train.tsv: line 2: no query has a document with a label above 0 and another one",
     ),
     row(
         "calibration of a model in another folder",

@@ -7,7 +7,15 @@ import gzip
 import lzma
 import random
 
-from tests.hostile.commands import classifier, corpus, embeddings, features, mining, vocabulary
+from tests.hostile.commands import (
+    classifier,
+    corpus,
+    embeddings,
+    features,
+    mining,
+    reranker,
+    vocabulary,
+)
 from tests.hostile.rows import CORPUS, check, model_flags, row, table
 
 BINARY = random.Random(1).randbytes(5000)
@@ -104,6 +112,7 @@ ROWS = [
     utf16("tagging/train.conll", tagger),
     utf16("pairs.tsv", mining),
     utf16("embedding/train.tsv", embeddings),
+    utf16("reranking/train.tsv", reranker),
     written(
         "half a gzip file", "corpus.txt", GZIP[:-9], corpus, "corpus.txt", "is a corrupt gzip file"
     ),

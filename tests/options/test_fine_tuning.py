@@ -30,7 +30,9 @@ AWARE = {"length_aware_batches": True}
     "family",
     [
         "tagging",
-        *in_test_long("classification", "choice", "regression", "multi-label", "embedding"),
+        *in_test_long(
+            "classification", "choice", "regression", "multi-label", "embedding", "reranking"
+        ),
     ],
 )
 def test_length_aware_batches_train_the_same_weights(family, tmp_path, monkeypatch):
@@ -79,6 +81,8 @@ def assert_same_results(family: str, aware: pathlib.Path, padded: pathlib.Path):
     main_metrics = {"eval_loss", "loss"}
     if family == "embedding":
         main_metrics = {"eval_spearman"}
+    if family == "reranking":
+        main_metrics = {"eval_map"}
     assert aware_metrics.keys() == padded_metrics.keys()
     assert main_metrics < aware_metrics.keys()
     for name, value in padded_metrics.items():

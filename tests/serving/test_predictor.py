@@ -659,6 +659,15 @@ def test_a_regression_gives_its_score(load_predictor):
     assert regression.classify("the cat", "the mat") == regression("the cat", "the mat")
 
 
+def test_pairs_get_scores_from_a_regression_alone(load_predictor):
+    regression = load_predictor("sts-b")
+    pairs = [("the cat", "the mat"), ("a train", "rain")]
+    expected = [regression(pair)["score"] for pair in pairs]
+    np.testing.assert_allclose(regression.score_pairs(pairs), expected, atol=1e-6)
+    with pytest.raises(InputError, match="a model of mrpc gives pairs of texts no score"):
+        load_predictor("mrpc").score_pairs(pairs)
+
+
 def test_a_classifier_of_several_labels_gives_each_with_its_score(load_predictor):
     several = load_predictor("tsv")
     answer = several("the cat")

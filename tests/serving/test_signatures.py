@@ -7,10 +7,12 @@ import tensorflow as tf
 from official_bert import BertConfig
 from official_bert.data.records.framing import encode_examples
 from official_bert.serving.signatures import (
+    make_free_signature,
     make_tensor_signatures,
     make_warmup_records,
     parse_examples,
 )
+from official_bert.tasks.base import FreeSignature
 from tests.serving import exported
 from tests.serving.answers import call, signatures_of
 
@@ -249,3 +251,22 @@ def test_the_signatures_take_the_requests_of_their_export(tmp_path_factory):
             if "input_ids" in inputs:
                 length = inputs["input_ids"].shape[-1]
                 assert length == made.options.max_seq_length, "the script's length"
+
+
+def test_a_task_chooses_the_inputs_of_a_signature(tmp_path):
+    """One text and several numbers, as a server without this package sees them."""
+    free = FreeSignature(
+        inputs={
+            "text": tf.TensorSpec([], tf.string, "text"),
+            "numbers": tf.TensorSpec([None], tf.float32, "numbers"),
+        },
+        answer=lambda inputs: {"sums": inputs["numbers"] + tf.strings.to_number(inputs["text"])},
+        request={},
+    )
+    signature = make_free_signature(free)
+    module = tf.Module()
+    signatures = {"add": signature.get_concrete_function()}
+    tf.saved_model.save(module, str(tmp_path), signatures=signatures)
+    add = tf.saved_model.load(str(tmp_path)).signatures["add"]
+    sums = add(text=tf.constant("3"), numbers=tf.constant([1.0, 2.0, 4.0]))["sums"]
+    np.testing.assert_array_equal(sums, [4, 5, 7])

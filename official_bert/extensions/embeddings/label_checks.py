@@ -110,6 +110,7 @@ _TRAINING_CHECKS: dict[str, Callable[[Sequence[Example], str], None]] = {
     "cosine_similarity": _check_cosines,
     "triplet": _check_triplets,
     "mse": _log_unread_labels,
+    "margin_mse": lambda examples, loss: None,  # The margins have been read.
 }
 # The parts of an example that an evaluation reads, without the first text.
 _PARTS_READ = {

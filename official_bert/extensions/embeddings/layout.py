@@ -120,6 +120,8 @@ class SentenceTransformersLayout(EmbeddingLayout):
         return modules.record()
 
     def original_record(self, folder: ModelFolder) -> TaskRecord:
+        if record := folder.task():  # of a folder that was converted from a training
+            return record
         modules = self.modules
         rules = modules.rules_without_field(folder.tokenizer_config())
         if modules.similarity != COSINE and not modules.is_normalized:

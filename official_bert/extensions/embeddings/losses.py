@@ -1,9 +1,9 @@
 """The losses of sentence embeddings, by their name in --loss.
 
 A loss gets the vectors of examples of N texts, float32[B, N, D]. Of their features it reads
-`scores`, float32[B], `targets`, float32[B, N, D], or `text_ids`, int32[B, N], which are equal for
-equal texts. A loss that compares the examples of a batch returns float32[], the loss of all of
-them; the others return that of each example, float32[B].
+`scores`, float32[B], `targets`, float32[B, N, D], `margins`, float32[B, N - 2], or `text_ids`,
+int32[B, N], which are equal for equal texts. A loss that compares the examples of a batch returns
+float32[], the loss of all of them; the others return that of each example, float32[B].
 
 B batch   N texts of an example   D width   C candidates
 """
@@ -167,6 +167,23 @@ class Mse(Loss):
         return ops.mean(squares, axis=(1, 2))
 
 
+class MarginMse(Loss):
+    """The squared error of margins: (a p - a n - margin)^2, with products of vectors.
+
+    The margin is the difference of a teacher's scores of a p and a n.
+    Source: Hofstätter et al. (2020), section 3.
+    """
+
+    num_texts = (3, 1000)
+    reads = "margins"
+
+    def __call__(self, vectors: Tensor, features: Features) -> Tensor:
+        anchors = vectors[:, :1]
+        products = ops.sum(anchors * vectors[:, 1:], axis=-1)
+        margins = products[:, :1] - products[:, 1:]
+        return ops.mean(ops.square(margins - features["margins"]), axis=-1)
+
+
 class Matryoshka(Loss):
     """The sum of a loss over the first components of the vectors, for several numbers of them.
 
@@ -204,6 +221,7 @@ LOSSES = {
     "cosine_similarity": CosineSimilarity,
     "triplet": Triplet,
     "mse": Mse,
+    "margin_mse": MarginMse,
 }
 
 

@@ -9,7 +9,15 @@ from official_bert.options.serving import POOLINGS
 from official_bert.options.table_columns import TextTables
 
 EMBEDDING = "embedding"  # the name of the family, and of its task
-LOSSES = ("multiple_negatives_ranking", "simcse", "cosent", "cosine_similarity", "triplet", "mse")
+LOSSES = (
+    "multiple_negatives_ranking",
+    "simcse",
+    "cosent",
+    "cosine_similarity",
+    "triplet",
+    "mse",
+    "margin_mse",
+)
 EVALUATIONS = ("sts", "pairs", "triplets", "retrieval", "clustering", "few_shot")
 
 
@@ -64,7 +72,8 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
         "its second among those of the whole batch, and among hard negatives if the examples have "
         "some. simcse: the same with one sentence under two dropout masks. cosent, "
         "cosine_similarity: order pairs, or let their cosine be, as their scores say. triplet: the "
-        "second text nearer than the third. mse: the vectors of --teacher.",
+        "second text nearer than the third. mse: the vectors of --teacher. margin_mse: how much "
+        "better a reranker scores the second text than the third.",
     )
     matryoshka: list[str] | None = option(
         None,
@@ -100,7 +109,8 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
         changes_training=True,
         names_model=True,
         help="With mse, the folder or the name of the model whose vectors are learned, as of "
-        "SentenceEncoder.",
+        "SentenceEncoder. With margin_mse, that of a reranker; without it, the labels of the file "
+        "are the scores of one.",
     )
     query_prompt: str | None = option(
         None,

@@ -23,6 +23,7 @@ from official_bert.data.text_examples import (
     TextForm,
     all_texts,
     build_example_rows,
+    read_margins,
 )
 from official_bert.data.text_tables import Example, read_examples
 from official_bert.extensions.embeddings import evaluation, label_checks
@@ -43,7 +44,7 @@ from official_bert.metrics.cosines import map_texts
 from official_bert.model_dir import ModelFolder, has_checkpoints
 from official_bert.modeling.heads import POOLINGS
 from official_bert.options.fields import format_flag
-from official_bert.serving.predictor import Predictor
+from official_bert.serving.predictor import Predictor, compute_teacher_scores
 from official_bert.tasks.base import DataFiles, Task, TaskObjective
 from official_bert.tasks.clients import ServedModel
 from official_bert.tokenization import FullTokenizer
@@ -147,9 +148,9 @@ class EmbeddingTask(Task):
             errors.warn(
                 "--train_batch_size=1: the loss compares the examples of a batch; give it several"
             )
-        if self._settings.teacher and loss.reads != "targets":
+        if self._settings.teacher and loss.reads not in ("targets", "margins"):
             raise InputError(
-                "--teacher: goes with --loss=mse, which learns its vectors, not "
+                "--teacher: goes with --loss=mse, which learns its vectors, and margin_mse, not "
                 f"{self._settings.loss}"
             )
         rows, text_ids = build_example_rows(examples, loss, self._settings.loss, _has_roles(forms))
@@ -163,6 +164,10 @@ class EmbeddingTask(Task):
             }
         elif loss.reads == "text_ids":
             further = {"text_ids": text_ids}
+        elif loss.reads == "margins":
+            teacher = self._settings.teacher
+            compute_scores = functools.partial(compute_teacher_scores, teacher) if teacher else None
+            further = {"margins": read_margins(examples, text_ids.shape[1], compute_scores)}
         elif loss.reads == "targets":
             targets = self._targets(rows.texts)
         has_documents = text_ids.shape[1] > 1 and loss.num_texts != (1, 1)

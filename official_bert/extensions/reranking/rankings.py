@@ -60,9 +60,8 @@ def list_documents(example: Example) -> tuple[str, ...]:
 def read_ranking(example: Example) -> Ranking:
     """Return the documents of a row and their labels.
 
-    Without a label, the positives have the label 1 and the negatives 0. A label of one number is
-    that of all documents if there are no negatives, and else the margin: how much better the
-    positive is. A list has a number for each document, or the margin of each negative.
+    Without a label, the positives have the label 1 and the negatives 0. Otherwise the labels are
+    `Example.scores`.
 
     Args:
         example: the row.
@@ -71,28 +70,12 @@ def read_ranking(example: Example) -> Ranking:
         InputError: there is no document, or the label has another number of numbers.
     """
     texts = list_documents(example)
-    labels = _read_labels(example, len(texts))
+    if example.label:
+        labels = example.scores()
+    else:
+        labels = [1.0] * len(example.positives) + [0.0] * len(example.negatives)
     documents = map(Document, texts, labels)
     return Ranking(example.where, example.anchor, tuple(documents))
-
-
-def _read_labels(example: Example, num_documents: int) -> list[float]:
-    """Returns the label of each document."""
-    num_positives = len(example.positives)
-    num_negatives = len(example.negatives)
-    if not example.label:
-        return [1.0] * num_positives + [0.0] * num_negatives
-    labels = example.scores()
-    if len(labels) == num_documents:
-        return labels
-    if len(labels) == 1 and not num_negatives:
-        return labels * num_positives
-    if num_positives == 1 and len(labels) == num_negatives:
-        return [0.0, *(-margin for margin in labels)]
-    raise InputError(
-        f"{example.where}: the label has {len(labels)} numbers, and the row {num_documents} "
-        "documents; give a list with a number for each document, the positives first"
-    )
 
 
 def merge_queries(rankings: Iterable[Ranking]) -> list[Ranking]:

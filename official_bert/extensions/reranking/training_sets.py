@@ -5,9 +5,8 @@ are refused.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-
-from absl import logging
 
 from official_bert.data.text_tables import Example
 from official_bert.extensions.reranking.inputs import TrainingLists, build_training_lists
@@ -22,8 +21,7 @@ from official_bert.extensions.reranking.rankings import (
 )
 from official_bert.extensions.reranking.settings import RerankingSettings
 from official_bert.io.errors import InputError
-from official_bert.serving.predictor import Predictor
-from official_bert.tasks.clients import TextClient
+from official_bert.serving.predictor import compute_teacher_scores
 from official_bert.tokenization import FullTokenizer
 
 
@@ -66,27 +64,14 @@ def encode(
 
 def _label_by_teacher(rankings: Sequence[Ranking], teacher: str) -> list[Ranking]:
     """Returns the rankings with the logits of a reranker as labels."""
-    try:
-        predictor = Predictor(teacher)
-    except InputError as error:
-        raise InputError(f"--teacher={teacher}: {error}") from None
-    client = predictor.client
-    if "score" not in predictor.model.outputs or not isinstance(client, TextClient):
-        raise InputError(
-            f"--teacher={teacher}: is a model of the task {predictor.task_name}, which gives pairs "
-            "no score; name a reranker"
-        )
     pairs = []
     for ranking in rankings:
         pairs += [(ranking.query, document.text) for document in ranking.documents]
-    logging.info("%d pairs get their scores from the teacher", len(pairs))
-    rows = iter(client.rows(pairs))
+    scores = iter(compute_teacher_scores(teacher, pairs).tolist())
     labelled = []
     for ranking in rankings:
-        documents = []
-        for document, row in zip(ranking.documents, rows, strict=False):
-            score = row.get("logit", row["score"])
-            documents.append(Document(document.text, float(score)))
+        texts = [document.text for document in ranking.documents]
+        documents = map(Document, texts, itertools.islice(scores, len(texts)))
         labelled.append(ranking._replace(documents=tuple(documents)))
     return labelled
 

@@ -146,7 +146,8 @@ def test_vectors_are_learnt_measured_exported_and_asked_for(base, tmp_path):
 def test_a_teacher_goes_with_one_loss_alone(tmp_path):
     options = fine_tuning_runs.prepared(tmp_path, "embedding")
     with pytest.raises(
-        InputError, match="--teacher: goes with --loss=mse, which learns its vectors, not cosent"
+        InputError,
+        match="--teacher: goes with --loss=mse, which learns its vectors, and margin_mse, not",
     ):
         fine_tuning_runs.run(
             "embedding", options, tmp_path / "out", do_train=True, teacher="a", loss="cosent"

@@ -181,6 +181,15 @@ def test_mse_loss_is_the_mean_of_squares():
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
+def test_margin_mse_compares_products():
+    margins = np.float32([[0.5], [1], [0], [-2], [3]])
+    positive_products = (ANCHORS * SECOND).sum(axis=1)
+    negative_products = (ANCHORS * THIRD).sum(axis=1)
+    errors = positive_products - negative_products - margins[:, 0]
+    losses = compute_loss("margin_mse", features={"margins": margins})
+    np.testing.assert_allclose(losses, errors**2, rtol=1e-4)
+
+
 def test_matryoshka_adds_up_the_losses_of_first_components():
     ranking = Matryoshka(make_loss("multiple_negatives_ranking"), [8, 3])
     loss = ranking(VECTORS, {"text_ids": UNIQUE_TEXT_IDS})

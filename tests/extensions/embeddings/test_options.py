@@ -148,7 +148,8 @@ def test_what_the_folder_says_of_an_open_flag_counts(tmp_path, caplog):
 def test_a_teacher_needs_the_loss_that_learns_its_vectors(tmp_path):
     options = fine_tuning_runs.prepared(tmp_path, "embedding")
     with pytest.raises(
-        InputError, match="--teacher: goes with --loss=mse, which learns its vectors, not cosent"
+        InputError,
+        match="--teacher: goes with --loss=mse, which learns its vectors, and margin_mse, not",
     ):
         fine_tuning_runs.run(
             "embedding", options, tmp_path / "out", do_train=True, teacher="a", loss="cosent"

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert import FullTokenizer, Predictor
+from official_bert import FullTokenizer, Predictor, SentenceEncoder
+from official_bert.extensions.reranking import training_sets
+from official_bert.extensions.reranking.layout import read_activation
 from official_bert.extensions.reranking.options import LOSSES
 from tests.fine_tuning_runs import figures
 from tests.scripts import flag_list, run_here
@@ -100,14 +102,18 @@ def test_predictions_are_the_rows_with_a_score_for_each_document(trained):
 
 
 @pytest.fixture(scope="module")
-def exports(trained, tmp_path_factory):
-    """The exports of the model: of text and of tensors."""
-    folder = tmp_path_factory.mktemp("exports")
-    for name, flag in (("text", "--export_text"), ("tensors", "--noexport_text")):
-        run_here(
-            "export_saved_model", *flag_list(model=trained / "out", export_dir=folder / name), flag
-        )
-    return folder
+def text_export(trained):
+    flags = flag_list(model=trained / "out", export_dir=trained / "text")
+    run_here("export_saved_model", *flags, "--export_text")
+    return trained / "text"
+
+
+@pytest.fixture(scope="module")
+def tensor_export(trained):
+    run_here(
+        "export_saved_model", *flag_list(model=trained / "out", export_dir=trained / "tensors")
+    )
+    return trained / "tensors"
 
 
 def first_prediction(trained) -> tuple[str, list[str], list[float]]:
@@ -116,10 +122,11 @@ def first_prediction(trained) -> tuple[str, list[str], list[float]]:
     return record["query"], record["positive"] + record["negative"], record["score"]
 
 
-@pytest.mark.parametrize("kind", ["folder", "text", "tensors"])
-def test_predictors_rank_with_the_scores_of_the_training(trained, exports, kind):
+@pytest.mark.parametrize("kind", ["out", "text", "tensors"])
+@pytest.mark.usefixtures("text_export", "tensor_export")
+def test_predictors_rank_with_the_scores_of_the_training(trained, kind):
     query, documents, scores = first_prediction(trained)
-    predictor = Predictor(str(trained / "out" if kind == "folder" else exports / kind))
+    predictor = Predictor(str(trained / kind))
 
     hits = predictor.rank(query, documents)
 
@@ -137,9 +144,9 @@ def load_rank(folder):
     return lambda **inputs: loaded.signatures["rank"](**inputs)["scores"].numpy()
 
 
-def test_the_signature_rank_reads_text(trained, exports):
+def test_the_signature_rank_reads_text(trained, text_export):
     query, documents, scores = first_prediction(trained)
-    rank = load_rank(exports / "text")
+    rank = load_rank(text_export)
     query = tf.constant(query)
     computed = rank(query=query, documents=tf.constant(documents))
     np.testing.assert_allclose(computed, scores, atol=2e-6)
@@ -150,11 +157,11 @@ def test_the_signature_rank_reads_text(trained, exports):
         rank(query=query, documents=tf.constant([], tf.string))
 
 
-def test_the_signature_rank_reads_ids(trained, exports):
+def test_the_signature_rank_reads_ids(trained, tensor_export):
     query, documents, scores = first_prediction(trained)
     tokenizer = FullTokenizer.from_pretrained(str(trained / "out"))
     ids = [tokenizer.encode(document) for document in documents]
-    computed = load_rank(exports / "tensors")(
+    computed = load_rank(tensor_export)(
         query_ids=tf.constant(tokenizer.encode(query)),
         document_ids=tf.ragged.constant(ids, dtype=tf.int32).to_tensor(),
     )
@@ -181,3 +188,129 @@ def test_every_loss_teaches_the_order(base, tmp_path, loss):
         ),
     )
     assert figures(tmp_path / "out")["eval_ndcg_at_10"] > 0.8
+
+
+def test_distillation_of_a_reranker_into_an_embedding_model(trained, base, tmp_path):
+    """The vectors learn to order as the reranker does, from its scores or from itself."""
+    write_rows(tmp_path / "pairs.jsonl", 60, 5, num_negatives=1)
+    flags = model_of(base) | {
+        "output_dir": tmp_path / "scores",
+        "init_checkpoint": trained / "out",
+        "test_file": tmp_path / "pairs.jsonl",
+        "do_predict": True,
+    }
+    run_here("run_reranker", *flag_list(**flags))
+    rows = read_scores(tmp_path / "scores")
+    run_here(
+        "run_embeddings",
+        *flag_list(
+            **model_of(base),
+            train_file=tmp_path / "scores" / "test_scores.jsonl",
+            label_column="logit",
+            loss="margin_mse",
+            normalize=False,
+            do_train=True,
+            output_dir=tmp_path / "encoder",
+            train_batch_size=20,
+            num_train_epochs=30,
+            learning_rate=3e-3,
+            random_seed=1,
+        ),
+    )
+    before = mean_margin_error(SentenceEncoder(str(base), "mean", normalize=False), rows)
+    after = mean_margin_error(Predictor(str(tmp_path / "encoder")), rows)
+    assert after < before / 20
+
+
+def mean_margin_error(encoder, rows) -> float:
+    """The mean squared difference of the margins of vectors and of a reranker's logits."""
+    errors = []
+    for row in rows:
+        texts = [row["query"], *row["positive"], *row["negative"]]
+        query, positive, negative = encoder.encode(texts)
+        margin = query @ (positive - negative)
+        errors.append(margin - (row["logit"][0] - row["logit"][1]))
+    return float(np.mean(np.square(errors)))
+
+
+@pytest.mark.parametrize("loss", ["mse", "margin_mse", "list_net"])
+def test_a_student_learns_the_logits_of_a_teacher(trained, base, tmp_path, monkeypatch, loss):
+    encoded_sets = []
+    encode = training_sets.build_training_lists
+
+    def note(rankings, *arguments):
+        encoded_sets.append(rankings)
+        return encode(rankings, *arguments)
+
+    monkeypatch.setattr(training_sets, "build_training_lists", note)
+    run_here(
+        "run_reranker",
+        *flag_list(
+            **model_of(base),
+            train_file=trained / "test.jsonl",
+            loss=loss,
+            teacher=trained / "out",
+            do_train=True,
+            output_dir=tmp_path / "out",
+            train_batch_size=4,
+            num_train_epochs=1,
+        ),
+    )
+    wanted = {}
+    for row in read_scores(trained / "out"):
+        for document, logit in zip(row["positive"] + row["negative"], row["logit"], strict=True):
+            wanted[row["query"], document] = logit
+    labels = {}
+    for ranking in encoded_sets[0]:
+        for document in ranking.documents:
+            labels[ranking.query, document.text] = document.label
+    assert labels == pytest.approx(wanted, abs=1e-5)
+    activation = read_activation(str(tmp_path / "out"))
+    assert activation == ("sigmoid" if loss == "list_net" else "identity")
+
+
+def test_the_best_checkpoint_is_that_of_the_main_metric(trained, base, tmp_path):
+    run_here(
+        "run_reranker",
+        *flag_list(
+            **model_of(base),
+            data_dir=trained,
+            output_dir=tmp_path / "out",
+            main_metric="map",
+            do_train=True,
+            do_eval=True,
+            eval_every_steps=3,
+            train_batch_size=100,
+            num_train_epochs=2,
+            learning_rate=3e-3,
+            random_seed=1,
+        ),
+    )
+    assert (tmp_path / "out" / "best").is_dir()
+    values = []
+    for line in (tmp_path / "out" / "run.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if record["type"] == "evaluation":
+            values.append(record["eval_map"])
+    assert len(values) > 2
+    assert figures(tmp_path / "out")["eval_map"] == pytest.approx(max(values), abs=1e-6)
+
+
+def test_the_activation_may_change_after_the_training(trained, tmp_path):
+    flags = {"model": trained / "out", "test_file": trained / "test.jsonl", "do_predict": True}
+    run_here(
+        "run_reranker",
+        *flag_list(**flags, activation="identity", output_dir=tmp_path / "scores"),
+    )
+    for row in read_scores(tmp_path / "scores"):
+        assert row["score"] == row["logit"]
+    run_here(
+        "export_saved_model",
+        *flag_list(model=trained / "out", activation="identity", export_dir=tmp_path / "export"),
+    )
+    query, documents, scores = first_prediction(trained)
+    logits = [
+        answer["score"]
+        for answer in Predictor(str(tmp_path / "export"))([(query, one) for one in documents])
+    ]
+    np.testing.assert_allclose(1 / (1 + np.exp(-np.array(logits))), scores, atol=2e-6)

@@ -53,8 +53,8 @@ def test_a_row_has_documents_and_their_labels(example, documents, labels):
     ("example", "sentence"),
     [
         (row(), "line 7: has a query and no document; .* --positive_column="),
-        (row("ab", "c", label="1 2"), "line 7: the label has 2 numbers, and the row 3 documents"),
-        (row("a", "bc", label="1"), "the label has 1 numbers, and the row 3 documents"),
+        (row("ab", "c", label="1 2"), "line 7: the label has 2 numbers, and the row 3 texts"),
+        (row("a", "bc", label="1"), "the label has 1 numbers, and the row 3 texts"),
         (row("a", label="good"), "line 7: the label 'good' is no number"),
         (row("a", "b", label="1 x"), "line 7: the label 'x' is no number"),
     ],
