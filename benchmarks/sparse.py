@@ -55,6 +55,9 @@ def write_model(flags, folder: pathlib.Path) -> str:
     )
     seed_initial_weights(1)
     model = BertPretrainer(config)
+    # The model begins with a few hundred words for a text, not with half of the vocabulary.
+    bias = model.cls.predictions.output_bias
+    bias.assign(np.full(bias.shape, flags.bias, np.float32))
     model.save_pretrained(str(folder / "model"), tokenizer=tokenizer)
     return str(folder / "model")
 
@@ -252,6 +255,7 @@ def main():
     parser.add_argument("--max_length", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--hidden_size", type=int, default=128)
+    parser.add_argument("--bias", type=float, default=-0.6, help="of the words' logits")
     flags = parser.parse_args()
     from training_step import machine
 

@@ -1,6 +1,7 @@
 """Queries and the documents that are ranked for them, and the metrics of a ranking.
 
-In: examples of a development set. Out: a `RetrievalSet`, whose `measure` reads scores.
+In: examples of a set. Out: a `RetrievalSet`, whose `measure` reads scores; and `EncodedTexts`, the
+inputs of the model for its queries and documents.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from absl import logging
 
-from official_bert.data.text_examples import TextRows
+from official_bert.data.model_inputs import ModelInputs, model_input_ids
+from official_bert.data.text_examples import TextRows, all_texts
 from official_bert.data.text_tables import Example
 from official_bert.io.errors import Diverged, InputError
+from official_bert.io.progress import counted
 from official_bert.metrics.embeddings import score_places
+from official_bert.tokenization import FullTokenizer
+
+IS_QUERY = "is_query"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,3 +141,94 @@ def build_retrieval_set(examples: Sequence[Example]) -> RetrievalSet:
         candidates=[np.array(sorted(ranked[row])) for row in kept] if is_labelled else None,
         own_rows=np.array([document_rows.get(query, -1) for query in kept_queries]),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedTexts:
+    """The texts of a set: queries, then documents.
+
+    Attributes:
+        inputs: the inputs of the model for all texts.
+        texts: the texts.
+        num_queries: the number of queries.
+        retrieval: the ranking that is measured; None for a set that is only predicted.
+    """
+
+    inputs: ModelInputs
+    texts: list[str]
+    num_queries: int = 0
+    retrieval: RetrievalSet | None = None
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of tokens in each text, int64[n]."""
+        return self.inputs.lengths
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """Return a batch.
+
+        Args:
+            rows: the rows of the texts, int[b].
+            length: the number of tokens to which each text is padded.
+
+        Returns:
+            The features of the encoder, int32[b, length], and `is_query`, int32[b].
+        """
+        is_query = np.asarray(rows) < self.num_queries
+        return self.inputs.features(rows, length) | {IS_QUERY: is_query.astype(np.int32)}
+
+
+def encode_texts(
+    examples: Sequence[Example],
+    tokenizer: FullTokenizer,
+    max_seq_length: int,
+    is_measured: bool,
+) -> EncodedTexts:
+    """Encode the texts of a set.
+
+    Args:
+        examples: the examples.
+        tokenizer: the tokenizer of the model.
+        max_seq_length: the maximum number of tokens; longer texts are truncated.
+        is_measured: whether retrieval is measured. Otherwise all texts are documents.
+
+    Raises:
+        InputError: there is nothing to measure.
+    """
+    retrieval = build_retrieval_set(examples) if is_measured else None
+    texts = all_texts(examples).texts
+    if retrieval:
+        texts = retrieval.queries + retrieval.documents
+    ids = (
+        model_input_ids(tokenizer, text, None, max_seq_length)
+        for text in counted(texts, "texts encoded")
+    )
+    return EncodedTexts(
+        inputs=ModelInputs(ids),
+        texts=texts,
+        num_queries=len(retrieval.queries) if retrieval else 0,
+        retrieval=retrieval,
+    )
+
+
+def check_pair_labels(examples: Sequence[Example], loss: str, learns_margins: bool) -> None:
+    """Reject a training set with labels that its loss does not read, or lacks.
+
+    Args:
+        examples: the examples of the set.
+        loss: the name of the loss.
+        learns_margins: whether the label is by how much a teacher scores the document of an example
+            above its negative. Otherwise each document is a right one.
+
+    Raises:
+        InputError: the loss cannot learn from these examples.
+    """
+    for example in examples:
+        if learns_margins:
+            example.score()
+        elif example.label and example.score() != 1.0:
+            raise InputError(
+                f"{example.where}: has the label {example.label}, but --loss={loss} takes each "
+                "document for a right one; keep the rows with label 1, choose --loss=margin_mse, "
+                "which learns margins, or leave the column out with --label_column="
+            )

@@ -11,6 +11,7 @@ _FINE_TUNING_COMMANDS = (
     "run_embeddings",
     "run_reranker",
     "run_sparse_embeddings",
+    "run_late_interaction",
 )
 
 EXTENSION = Extension(

@@ -12,6 +12,7 @@ _COMMANDS = (
     "run_embeddings",
     "run_reranker",
     "run_sparse_embeddings",
+    "run_late_interaction",
 )
 
 EXTENSION = Extension(

@@ -13,10 +13,15 @@ from keras import ops
 
 from official_bert.config import BertConfig
 from official_bert.data.model_inputs import ModelInputs
+from official_bert.data.retrieval_sets import (
+    IS_QUERY,
+    EncodedTexts,
+    check_pair_labels,
+    encode_texts,
+)
 from official_bert.data.text_examples import EncodedExamples, build_example_rows
 from official_bert.data.text_tables import Example, read_examples
 from official_bert.extensions.sparse import evaluation, vocabulary_max
-from official_bert.extensions.sparse.evaluation import IS_QUERY, EncodedTexts
 from official_bert.extensions.sparse.losses import LOSSES, flops
 from official_bert.extensions.sparse.model import BertSparseEncoder
 from official_bert.extensions.sparse.options import ACTIVATIONS, MODEL
@@ -96,7 +101,7 @@ class SparseTask(Task):
     ) -> EncodedExamples | EncodedTexts:
         if set_name == "train":
             return self._encode_training_set(examples, tokenizer, max_seq_length)
-        return evaluation.encode_texts(examples, tokenizer, max_seq_length, set_name == "dev")
+        return encode_texts(examples, tokenizer, max_seq_length, set_name == "dev")
 
     def _encode_training_set(
         self, examples: Sequence[Example], tokenizer: FullTokenizer, max_seq_length: int
@@ -106,7 +111,7 @@ class SparseTask(Task):
             errors.warn(
                 "--train_batch_size=1: the loss compares the examples of a batch; give it several"
             )
-        check_training(examples, self._settings.loss)
+        check_pair_labels(examples, self._settings.loss, loss.reads == "scores")
         rows, text_ids = build_example_rows(examples, loss, self._settings.loss)
         further = {"text_ids": text_ids}
         if loss.reads == "scores":
@@ -144,7 +149,7 @@ class SparseTask(Task):
         return list_terms(weights, self.max_terms)
 
     def metrics(self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        return encoded.measure(outputs[INDICES], outputs[WEIGHTS], self._vocab_size)
+        return evaluation.measure(encoded, outputs[INDICES], outputs[WEIGHTS], self._vocab_size)
 
     def write_predictions(
         self,
@@ -220,27 +225,6 @@ def list_terms(weights: tf.Tensor, max_terms: int | None) -> dict[str, tf.Tensor
     _, indices = tf.math.top_k(sizes, num_terms)
     kept_weights = tf.gather(weights, indices, batch_dims=1)
     return {INDICES: tf.identity(indices), WEIGHTS: tf.identity(kept_weights)}
-
-
-def check_training(examples: Sequence[Example], loss: str) -> None:
-    """Reject a training set with labels that its loss does not read, or lacks.
-
-    Args:
-        examples: the examples of the set.
-        loss: the name of the loss.
-
-    Raises:
-        InputError: the loss cannot learn from these examples.
-    """
-    for example in examples:
-        if loss == "margin_mse":
-            example.score()
-        elif example.label and example.score() != 1.0:
-            raise InputError(
-                f"{example.where}: has the label {example.label}, but --loss={loss} takes each "
-                "document for a right one; keep the rows with label 1, choose --loss=margin_mse, "
-                "which learns margins, or leave the column out with --label_column="
-            )
 
 
 def count_documents(inputs: ModelInputs, rows: np.ndarray) -> np.ndarray:

@@ -12,7 +12,8 @@ import pytest
 from official_bert import Predictor, SparseEncoder
 from official_bert.data.text_tables import read_examples
 from official_bert.metrics.embeddings import score_places
-from tests.extensions.sparse.trained import TEXTS, write_model, write_pairs
+from tests.data.retrieval_pairs import write_pairs
+from tests.extensions.sparse.trained import TEXTS, write_model
 from tests.fine_tuning_runs import figures
 from tests.scripts import end_of, flag_list, run_here
 from tests.shared import in_test_long

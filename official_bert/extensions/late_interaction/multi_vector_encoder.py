@@ -1,0 +1,257 @@
+"""Vectors of the tokens of texts, for search by late interaction.
+
+Input: the folder of a model, of this project or of sentence-transformers' MultiVectorEncoder, or an
+export. Output: `TokenVectors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert import model_hub
+from official_bert.checkpoints import open_checkpoint
+from official_bert.extensions.late_interaction import token_vectors
+from official_bert.extensions.late_interaction.model import BertMultiVectorEncoder
+from official_bert.extensions.late_interaction.multi_vector_folder import (
+    KERNEL,
+    MultiVectorModules,
+)
+from official_bert.extensions.late_interaction.options import LATE_INTERACTION
+from official_bert.extensions.late_interaction.task import (
+    COUNTS,
+    QUERY_SIGNATURE,
+    VECTORS,
+    encode_documents,
+    encode_queries,
+)
+from official_bert.extensions.late_interaction.token_features import TokenRules
+from official_bert.extensions.late_interaction.token_vectors import TokenVectors
+from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
+from official_bert.io.errors import InputError
+from official_bert.io.progress import counted
+from official_bert.io.reading import has_type
+from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
+from official_bert.tokenization import FullTokenizer
+from official_bert.tokenizer_call import list_texts
+
+
+class MultiVectorEncoder:
+    """Encodes each token of a text, and searches by MaxSim (ColBERT, Khattab and Zaharia, 2020).
+
+    Attributes:
+        model: the model, or an opened export.
+        tokenizer: the tokenizer of the model.
+        max_seq_length: the number of tokens to which documents are truncated.
+        token_width: the number of components of a vector.
+
+    Example:
+        ```python
+        from official_bert import MultiVectorEncoder
+
+        encoder = MultiVectorEncoder("my_colbert")
+        corpus = encoder.encode(["A train left.", "It rained."]).quantize()
+        encoder.search("When did the train leave?", corpus, k=1)
+        # [{"row": 0, "score": ...}]
+        ```
+    """
+
+    def __init__(
+        self, folder: str, max_seq_length: int | None = None, num_threads: int | None = None
+    ):
+        """Loads the model and its vocabulary.
+
+        Args:
+            folder: the --output_dir of run_late_interaction; or an export of its model as tensors;
+                or a folder of sentence-transformers' MultiVectorEncoder.
+            max_seq_length: the tokens to which documents are truncated; by default as the folder
+                says, or the longest sequence of the model.
+            num_threads: the threads to compute with; by default those of all processors.
+
+        Raises:
+            InputError: the folder has no model that can be used, or an argument does not fit it.
+        """
+        self._folder = folder = model_hub.local_path(folder)
+        if max_seq_length is not None and (not has_type(max_seq_length, int) or max_seq_length < 1):
+            raise InputError(f"max_seq_length={max_seq_length!r}: must be a positive whole number")
+        set_threads(num_threads)
+        self._least_query_length = 0
+        if is_export(folder):
+            longest = recorded_length = self._open_export(folder, num_threads)
+        else:
+            longest, recorded_length = self._load(folder)
+        self.max_seq_length = min(recorded_length or longest, longest)
+        if max_seq_length is not None:
+            self.max_seq_length = max_seq_length
+        if self.max_seq_length > longest:
+            raise InputError(
+                f"max_seq_length={max_seq_length}: the model was made for sequences up to "
+                f"{longest} tokens"
+            )
+
+    def _open_export(self, folder: str, num_threads: int | None) -> int:
+        """Opens an export; returns its length."""
+        self.model = self._opened = opened = OpenedExport(folder, num_threads)
+        settings = opened.record.settings
+        if opened.record.family != LATE_INTERACTION or settings["export_text"]:
+            raise InputError(
+                f"{folder}: is no export of tensors of a model of late interaction; open it with "
+                "Predictor"
+            )
+        self.tokenizer = opened.tokenizer
+        self.token_width = settings["token_width"]
+        self._run = self._run_export
+        return settings["max_seq_length"]
+
+    def _load(self, folder: str) -> tuple[int, int | None]:
+        """Loads a model; returns its longest sequence, and the length that the folder says."""
+        modules = MultiVectorModules.load(folder)
+        checkpoint = open_checkpoint(modules.encoder)
+        if modules.kernel is None and KERNEL not in checkpoint.shapes:
+            raise InputError(
+                f"{checkpoint.path}: has no {KERNEL}, the projection of late interaction; train it "
+                "with official-bert run_late_interaction"
+            )
+        model = BertMultiVectorEncoder.from_pretrained(checkpoint, token_width=modules.token_width)
+        if modules.kernel is not None:
+            kernel = model.token_projection.kernel
+            if modules.kernel.shape != tuple(kernel.shape):
+                raise InputError(
+                    f"{folder}: its projection reads {len(modules.kernel)} components, but the "
+                    f"encoder has {model.config.hidden_size}; fetch the folder again"
+                )
+            kernel.assign(modules.kernel)
+        self.model = model
+        self.tokenizer = FullTokenizer.from_pretrained(modules.encoder)
+        self.token_width = modules.token_width
+        if modules.kernel is not None:
+            # sentence-transformers truncates queries to this length alone.
+            self._least_query_length = modules.query_length
+        rules = TokenRules.make(
+            self.tokenizer,
+            modules.query_length,
+            modules.attend_to_expansion,
+            modules.skip_punctuation,
+        )
+
+        def run_documents(batch: dict) -> dict:
+            vectors, counts = encode_documents(model, rules, batch)
+            return {VECTORS: vectors, COUNTS: counts}
+
+        def run_queries(batch: dict) -> dict:
+            vectors, counts = encode_queries(model, rules, batch)
+            return {VECTORS: vectors, COUNTS: counts}
+
+        # One trace for all shapes.
+        signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ENCODER_INPUTS}
+        self._functions = {}
+        for name, function in ((DEFAULT, run_documents), (QUERY_SIGNATURE, run_queries)):
+            self._functions[name] = tf.function(
+                function, input_signature=[signature], autograph=False
+            )
+        self._run = self._run_model
+        return model.config.max_position_embeddings, modules.max_seq_length
+
+    def _run_model(self, name: str, batch: dict) -> Mapping[str, Any]:
+        return self._functions[name](batch)
+
+    def _run_export(self, name: str, batch: dict) -> Mapping[str, Any]:
+        if name == QUERY_SIGNATURE:
+            # The form of the further signatures of an export, which read positions.
+            no_positions = np.zeros((len(batch["input_ids"]), 1), np.int32)
+            batch = batch | {MASKED_LM_POSITIONS: no_positions}
+        return self._opened(name, batch)
+
+    def __repr__(self) -> str:
+        return (
+            f"MultiVectorEncoder(folder={self._folder!r}, token_width={self.token_width}, "
+            f"max_seq_length={self.max_seq_length})"
+        )
+
+    def encode(self, texts: str | Iterable[str], batch_size: int = 32) -> TokenVectors:
+        """Returns the vectors of the tokens of documents.
+
+        Args:
+            texts: the documents; a single text is a list of one.
+            batch_size: the number of texts that are encoded at once, which changes no vector.
+        """
+        return self._encode(DEFAULT, texts, batch_size)
+
+    def encode_queries(self, texts: str | Iterable[str], batch_size: int = 32) -> TokenVectors:
+        """Returns the vectors of the tokens of queries.
+
+        Args:
+            texts: the queries; a single text is a list of one.
+            batch_size: the number of texts that are encoded at once, which changes no vector.
+        """
+        return self._encode(QUERY_SIGNATURE, texts, batch_size)
+
+    def _encode(self, signature: str, texts: str | Iterable[str], batch_size: int) -> TokenVectors:
+        if not has_type(batch_size, int) or batch_size < 1:
+            raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")
+        texts = list_texts("texts", texts)
+        length = self.max_seq_length
+        if signature == QUERY_SIGNATURE:
+            length = max(length, self._least_query_length)
+        # Characters tell enough about tokens.
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        encoded: list[Any] = [None] * len(texts)
+        for start in counted(range(0, len(order), batch_size), "batches of texts"):
+            rows = order[start : start + batch_size]
+            batch = [texts[row] for row in rows]
+            outputs = self._run(signature, self.tokenizer(batch, max_seq_length=length))
+            vectors = np.asarray(outputs[VECTORS])
+            counts = np.asarray(outputs[COUNTS]) > 0
+            for place, row in enumerate(rows):
+                encoded[row] = vectors[place, counts[place]]
+        return TokenVectors.pack(encoded, self.token_width)
+
+    def search(
+        self,
+        queries: str | Sequence[str],
+        corpus: Sequence[str] | TokenVectors,
+        k: int = 10,
+        num_candidates: int = 200,
+    ) -> list:
+        """Returns the documents of a corpus with the largest MaxSim scores, best first.
+
+        Args:
+            queries: the query, or several.
+            corpus: the documents, which each call encodes again; or their vectors, the result of
+                `encode`, perhaps of `quantize` or of `TokenVectors.load`.
+            k: the number of documents in a result.
+            num_candidates: the number of documents whose mean vectors are nearest to that of the
+                query, which alone are scored.
+
+        Returns:
+            A list of dicts with `row`, the place in the corpus from 0, `score`, and `text` if the
+            corpus is texts. For a list of queries it is a list of these lists.
+
+        Raises:
+            InputError: a number is not positive, or the vectors have another width.
+        """
+        for name, value in (("k", k), ("num_candidates", num_candidates)):
+            if not has_type(value, int) or value < 1:
+                raise InputError(f"{name}={value!r}: must be a positive whole number")
+        has_vectors = isinstance(corpus, TokenVectors)
+        texts = [] if has_vectors else list_texts("corpus", corpus)
+        documents = corpus if isinstance(corpus, TokenVectors) else self.encode(texts)
+        if documents.values.shape[1] != self.token_width:
+            raise InputError(
+                f"corpus: its vectors have {documents.values.shape[1]} components, those of the "
+                f"model {self.token_width}; encode it with this model"
+            )
+        found = token_vectors.search(self.encode_queries(queries), documents, k, num_candidates)
+        results = []
+        for rows in found:
+            hits = []
+            for row, score in rows:
+                hit = {"row": row, "score": score}
+                if not has_vectors:
+                    hit = {"text": texts[row]} | hit
+                hits.append(hit)
+            results.append(hits)
+        return results[0] if isinstance(queries, str) else results

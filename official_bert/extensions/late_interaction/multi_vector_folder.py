@@ -1,0 +1,283 @@
+"""How a model turns a text into the vectors of its tokens, as its folder says it.
+
+In: a folder with modules.json of sentence-transformers' MultiVectorEncoder, or with task.json of a
+training here. Out: `MultiVectorModules`; `write` writes them as sentence-transformers reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import string
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from official_bert.checkpoints import huggingface
+from official_bert.checkpoints.loading import open_checkpoint
+from official_bert.extensions.late_interaction.options import (
+    LATE_INTERACTION,
+    QUERY_LENGTH,
+    TOKEN_WIDTH,
+)
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError
+from official_bert.io.reading import check_object, field, has_type
+from official_bert.model_dir import ModelFolder, TaskRecord
+from official_bert.tokenizer_config import TokenizerConfig
+from official_bert.version import __version__
+
+MODULES_NAME = "modules.json"
+CONFIG_NAME = "config_sentence_transformers.json"
+ENCODER_CONFIG_NAME = "sentence_bert_config.json"
+MODEL_TYPE = "MultiVectorEncoder"
+KERNEL = "token_projection/kernel"  # float32[hidden, D]
+_KINDS = ["Transformer", "Dense", "MultiVectorMask", "Normalize"]
+_FOLDERS = ["", "1_Dense", "2_MultiVectorMask", "3_Normalize"]
+_TYPES = [
+    "sentence_transformers.base.modules.transformer.Transformer",
+    "sentence_transformers.base.modules.dense.Dense",
+    "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
+    "sentence_transformers.sentence_transformer.modules.normalize.Normalize",
+]
+
+
+class MultiVectorModules(NamedTuple):
+    """The way from a text to the vectors of its tokens.
+
+    Attributes:
+        encoder: the folder of the encoder.
+        kernel: the projection, float32[hidden, D]; None if the encoder's checkpoint has it.
+        token_width: D.
+        query_length: the number of tokens of every query; 0 leaves queries as they are.
+        attend_to_expansion: whether queries attend to the [MASK] behind them.
+        skip_punctuation: whether the vectors of punctuation in documents are left out.
+        max_seq_length: the number of tokens to which documents are truncated; None for the longest
+            sequence of the model.
+    """
+
+    encoder: str
+    kernel: np.ndarray | None = None
+    token_width: int = TOKEN_WIDTH
+    query_length: int = QUERY_LENGTH
+    attend_to_expansion: bool = False
+    skip_punctuation: bool = True
+    max_seq_length: int | None = None
+
+    @classmethod
+    def load(cls, folder: str) -> Self:
+        """Read the way from a text to the vectors of its tokens.
+
+        Args:
+            folder: the folder of a model.
+
+        Returns:
+            The content of modules.json, else of the record of a training, else the defaults.
+
+        Raises:
+            InputError: a file is damaged, or has a module that cannot be used.
+        """
+        if has_modules(folder):
+            return cls._read(folder)
+        record = ModelFolder(folder).task()
+        if record and record.family == LATE_INTERACTION:
+            names = {*cls._fields} & record.settings.keys()
+            return cls(folder, **{name: record.settings[name] for name in names})
+        return cls(folder)
+
+    @classmethod
+    def _read(cls, folder: str) -> Self:
+        """Reads modules.json of sentence-transformers and the files that it names."""
+        path = os.path.join(folder, MODULES_NAME)
+        entries = reading.read_json(files.check_model_file(path))
+        kinds = [field(entry, "type", str, path).rpartition(".")[2] for entry in entries]
+        folders = [os.path.join(folder, field(entry, "path", str, path)) for entry in entries]
+        if kinds != _KINDS:
+            raise InputError(
+                f"{path}: lists the modules {', '.join(kinds)}; only {', '.join(_KINDS)} can be "
+                "used"
+            )
+        prompts = _read_settings(folder, CONFIG_NAME).get("prompts") or {}
+        if isinstance(prompts, Mapping) and any(prompts.values()):
+            raise InputError(
+                f"{folder}: has prompts, which models of late interaction here cannot put before "
+                "texts"
+            )
+        encoder, dense, mask, _ = folders
+        weights = open_checkpoint(dense)
+        dense_config = _read_settings(dense)
+        activation = str(dense_config.get("activation_function", "")).rpartition(".")[2]
+        if set(weights.shapes) != {"linear.weight"} or activation != "Identity":
+            raise InputError(f"{dense}: is no projection without a bias and an activation")
+        kernel = weights.read("linear.weight").T
+        return cls(
+            encoder,
+            kernel=np.ascontiguousarray(kernel),
+            token_width=kernel.shape[1],
+            skip_punctuation=_read_skip_list(mask),
+            **_read_lengths(encoder),
+        )
+
+    def record(self) -> TaskRecord:
+        """Returns the record of a training of this model."""
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        if self.max_seq_length is not None:
+            settings["max_seq_length"] = self.max_seq_length
+        return TaskRecord(LATE_INTERACTION, LATE_INTERACTION, settings)
+
+
+_SETTINGS = ("token_width", "query_length", "attend_to_expansion", "skip_punctuation")
+
+
+def _read_skip_list(folder: str) -> bool:
+    """Returns whether a MultiVectorMask leaves out punctuation."""
+    config = _read_settings(folder)
+    words = config.get("skiplist_words") or []
+    tasks = config.get("skiplist_tasks", ["document"])
+    if {*words} not in (set(), {*string.punctuation}) or tasks != ["document"]:
+        raise InputError(
+            f"{folder}: leaves out {words} in {tasks}; only no tokens, or punctuation in "
+            "documents, can be left out"
+        )
+    if config.get("keep_only_token_ids"):
+        raise InputError(f"{folder}: has keep_only_token_ids, which is not supported")
+    return bool(words)
+
+
+def _read_lengths(folder: str) -> dict[str, Any]:
+    """Returns the settings of a Transformer by the fields of MultiVectorModules."""
+    path = os.path.join(folder, ENCODER_CONFIG_NAME)
+    config = _read_settings(folder, ENCODER_CONFIG_NAME)
+    length = config.get("document_length") or getattr(
+        TokenizerConfig.read(folder), "model_max_length", None
+    )
+    expansion = config.get("query_expansion")
+    query_length, attends = 0, False
+    if expansion is not None:
+        expansion = check_object(expansion, path)
+        query_length = expansion.get("length")
+        attends = expansion.get("attend", False)
+        is_mask = expansion.get("token") in (None, "[MASK]")
+        if expansion.get("strategy") != "fixed" or not is_mask:
+            raise InputError(
+                f"{path}: query_expansion is {expansion}; only the strategy fixed with [MASK] can "
+                "be used"
+            )
+    elif config.get("query_length") not in (None, length):
+        raise InputError(
+            f"{path}: has query_length {config['query_length']} without query_expansion, and "
+            f"documents of {length} tokens; queries without expansion need the same length"
+        )
+    for name, value in (("query_expansion length", query_length), ("document_length", length)):
+        if value is not None and (not has_type(value, int) or value < 0):
+            raise InputError(f"{path}: its {name} is {value!r}; write a whole number")
+    return {
+        "query_length": query_length,
+        "attend_to_expansion": bool(attends),
+        "max_seq_length": length,
+    }
+
+
+def has_modules(folder: str) -> bool:
+    """Return whether a folder is one of sentence-transformers' MultiVectorEncoder.
+
+    Args:
+        folder: the folder of a model.
+    """
+    if not files.exists(os.path.join(folder, MODULES_NAME)):
+        return False
+    return _read_settings(folder, CONFIG_NAME).get("model_type") == MODEL_TYPE
+
+
+def read_record(folder: str) -> dict[str, Any]:
+    """Return the settings of a model of late interaction by the arguments of its task.
+
+    Args:
+        folder: the folder of a model, or its checkpoint.
+
+    Returns:
+        The settings; none for a plain encoder.
+    """
+    record = ModelFolder(folder).task()
+    if not has_modules(folder) and (record is None or record.family != LATE_INTERACTION):
+        return {}
+    modules = MultiVectorModules.load(folder)
+    return {name: getattr(modules, name) for name in _SETTINGS}
+
+
+def write(folder: str, modules: MultiVectorModules) -> None:
+    """Write modules.json and the files that it names.
+
+    Args:
+        folder: the folder of the encoder.
+        modules: the way from a text to the vectors of its tokens, with the kernel.
+    """
+    assert modules.kernel is not None
+    hidden_size, token_width = modules.kernel.shape
+    expansion = None
+    if modules.query_length:
+        expansion = {
+            "strategy": "fixed",
+            "length": modules.query_length,
+            "attend": modules.attend_to_expansion,
+        }
+    marks = list(string.punctuation) if modules.skip_punctuation else []
+    contents: dict[str, Any] = {
+        MODULES_NAME: [
+            {"idx": number, "name": str(number), "path": path, "type": kind}
+            for number, (path, kind) in enumerate(zip(_FOLDERS, _TYPES, strict=True))
+        ],
+        CONFIG_NAME: {
+            "__version__": {"official_bert": __version__},
+            "model_type": MODEL_TYPE,
+            "prompts": {"query": "", "document": ""},
+            "default_prompt_name": None,
+            "similarity_fn_name": "maxsim",
+        },
+        ENCODER_CONFIG_NAME: {
+            "transformer_task": "feature-extraction",
+            "modality_config": {
+                "text": {"method": "forward", "method_output_name": "last_hidden_state"}
+            },
+            "module_output_name": "token_embeddings",
+            "document_length": modules.max_seq_length,
+            "query_length": None if expansion else modules.max_seq_length,
+            "query_expansion": expansion,
+        },
+        "1_Dense/config.json": {
+            "in_features": hidden_size,
+            "out_features": token_width,
+            "bias": False,
+            "activation_function": "torch.nn.modules.linear.Identity",
+            "module_input_name": "token_embeddings",
+            "module_output_name": "token_embeddings",
+        },
+        "2_MultiVectorMask/config.json": {"skiplist_words": marks, "skiplist_tasks": ["document"]},
+        "3_Normalize/config.json": {"module_input_name": "token_embeddings"},
+    }
+    for name, content in contents.items():
+        path = os.path.join(folder, name)
+        files.make_folder(os.path.dirname(path))
+        with writing.replacing(path) as file:
+            file.write(json.dumps(content, indent=2) + "\n")
+    huggingface.write_tensors(
+        os.path.join(folder, "1_Dense", huggingface.WEIGHTS_FILE),
+        {"linear.weight": np.ascontiguousarray(modules.kernel.T)},
+    )
+
+
+def module_files(folder: str) -> list[str]:
+    """Return the names of the files and folders of a MultiVectorEncoder beside its encoder.
+
+    Args:
+        folder: the folder of the model, which `has_modules`.
+    """
+    names = [MODULES_NAME, CONFIG_NAME, ENCODER_CONFIG_NAME, *_FOLDERS[1:]]
+    return [name for name in names if files.exists(os.path.join(folder, name))]
+
+
+def _read_settings(folder: str, name: str = "config.json") -> dict[str, Any]:
+    """Returns the content of a module's file, empty if there is none."""
+    path = os.path.join(folder, name)
+    return check_object(reading.read_json(path), path) if files.exists(path) else {}

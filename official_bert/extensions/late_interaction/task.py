@@ -1,0 +1,365 @@
+"""Late interaction as a task: trained by run_late_interaction, evaluated, and served."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from keras import ops
+
+from official_bert.config import BertConfig
+from official_bert.data.retrieval_sets import (
+    IS_QUERY,
+    EncodedTexts,
+    check_pair_labels,
+    encode_texts,
+)
+from official_bert.data.text_examples import EncodedExamples, build_example_rows
+from official_bert.data.text_tables import Example, read_examples
+from official_bert.extensions.late_interaction.losses import ranking_loss, score_all, score_pairs
+from official_bert.extensions.late_interaction.model import BertMultiVectorEncoder
+from official_bert.extensions.late_interaction.multi_vector_folder import read_record
+from official_bert.extensions.late_interaction.options import QUERY_LENGTH, TOKEN_WIDTH
+from official_bert.extensions.late_interaction.settings import LateInteractionSettings
+from official_bert.extensions.late_interaction.token_features import TokenRules
+from official_bert.extensions.late_interaction.token_vectors import TokenVectors, score_blocks
+from official_bert.features import ENCODER_INPUTS
+from official_bert.graph_text.text_reader import TextReader
+from official_bert.io import errors, writing
+from official_bert.io.errors import InputError
+from official_bert.model_dir import has_checkpoints
+from official_bert.modeling.losses import stack_columns
+from official_bert.options.fields import format_flag
+from official_bert.tasks.base import DataFiles, Task
+from official_bert.tasks.clients import Row, ServedModel, TextClient, plain
+from official_bert.tokenization import FullTokenizer
+
+VECTORS, COUNTS = "vectors", "mask"
+QUERY_SIGNATURE = "query"
+_MARGIN_MSE = "margin_mse"
+
+
+class _Texts:
+    """The numbers of texts that a loss reads; a `TextLoss` of data/text_examples.py."""
+
+    repeats = 1
+
+    def __init__(self, loss: str):
+        self.num_texts: tuple[int, int] = (3, 3) if loss == _MARGIN_MSE else (2, 1000)
+
+
+class LateInteractionTask(Task):
+    """A vector for each token of a text, compared by MaxSim."""
+
+    settings_class = LateInteractionSettings
+    text_inputs: ClassVar = {"text_a": [None]}
+    main_metric = "eval_ndcg_at_10"
+
+    def __init__(
+        self,
+        token_width: int = TOKEN_WIDTH,
+        query_length: int = QUERY_LENGTH,
+        attend_to_expansion: bool = False,
+        skip_punctuation: bool = True,
+        settings: LateInteractionSettings | None = None,
+    ):
+        """Makes the task.
+
+        Args:
+            token_width: the number of components of the vector of a token.
+            query_length: the number of tokens of every query; 0 leaves queries as they are.
+            attend_to_expansion: whether queries attend to the [MASK] behind them.
+            skip_punctuation: whether the vectors of punctuation in documents are left out.
+            settings: the other flags of run_late_interaction; None for their defaults.
+        """
+        self.token_width = token_width
+        self.query_length = query_length
+        self.attend_to_expansion = attend_to_expansion
+        self.skip_punctuation = skip_punctuation
+        self._settings = settings or LateInteractionSettings()
+        self._rules: TokenRules | None = None
+
+    @classmethod
+    def from_settings(cls, variant: None, settings: LateInteractionSettings) -> Self:
+        """Makes the task of the flags and of the model's folder; see `ServedTask.from_settings`."""
+        typed = settings.to_record()
+        # The model of a run is that of its folder, if there is one.
+        has_model = settings.output_dir and has_checkpoints(settings.output_dir)
+        folder = settings.output_dir if has_model else settings.init_checkpoint
+        recorded = read_record(folder) if folder else {}
+        if folder and not settings.do_train:
+            for name, value in typed.items():
+                if recorded.get(name, value) != value:
+                    raise InputError(
+                        f"{format_flag(name, value)}: the model of {folder} was trained with "
+                        f"{recorded[name]}; leave the flag out"
+                    )
+        return cls(**recorded | typed, settings=settings)
+
+    @property
+    def rules(self) -> TokenRules:
+        """How tokens are treated; known from the tokenizer on."""
+        assert self._rules is not None  # A set was encoded, or a checkpoint opened.
+        return self._rules
+
+    def _set_rules(self, tokenizer: FullTokenizer):
+        self._rules = TokenRules.make(
+            tokenizer, self.query_length, self.attend_to_expansion, self.skip_punctuation
+        )
+
+    def for_checkpoint(self, names: Any, tokenizer: FullTokenizer, config: BertConfig) -> Self:
+        self._set_rules(tokenizer)
+        return self
+
+    def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[Example]]:
+        path = data_files.path(
+            set_name,
+            [set_name + ending for ending in (".tsv", ".csv", ".jsonl", ".parquet", ".txt")],
+        )
+        return {"": read_examples(path, f"{set_name}_file", self._settings.values)}
+
+    def encode(
+        self, examples: Sequence, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
+    ) -> EncodedExamples | EncodedTexts:
+        self._set_rules(tokenizer)
+        if set_name != "train":
+            return encode_texts(examples, tokenizer, max_seq_length, set_name == "dev")
+        loss = self._settings.loss
+        if self._settings.train_batch_size == 1 and loss != _MARGIN_MSE:
+            errors.warn(
+                "--train_batch_size=1: the loss compares the examples of a batch; give it several"
+            )
+        if self.query_length > max_seq_length:
+            errors.warn(
+                "--max_seq_length=%d: truncates queries, too, before --query_length=%d fills them "
+                "up",
+                max_seq_length,
+                self.query_length,
+            )
+        check_pair_labels(examples, loss, loss == _MARGIN_MSE)
+        rows, text_ids = build_example_rows(examples, _Texts(loss), loss)
+        further = {"text_ids": text_ids}
+        if loss == _MARGIN_MSE:
+            scores = [one.score() for one in examples for _ in one.positives]
+            further = {"scores": np.array(scores, np.float32)}
+        return EncodedExamples(rows.encoded(tokenizer, max_seq_length), text_ids, further)
+
+    def build_model(self, config: BertConfig, **arguments: Any) -> BertMultiVectorEncoder:
+        if self.query_length > config.max_position_embeddings:
+            raise InputError(
+                f"--query_length={self.query_length}: the model was made for sequences up to "
+                f"{config.max_position_embeddings} tokens"
+            )
+        return BertMultiVectorEncoder(config, self.token_width, **arguments)
+
+    def objective(self, model: BertMultiVectorEncoder) -> "MaxSimObjective":
+        return MaxSimObjective(model, self.rules, self._settings)
+
+    def outputs(self, model: BertMultiVectorEncoder, features: dict) -> dict:
+        """Returns the vectors of texts, float32[B, S, D], and which count, float32[B, S].
+
+        Each text is a query or a document, as the feature `is_query` says.
+        """
+        is_query = features[IS_QUERY] > 0
+        inputs = {name: features[name] for name in ENCODER_INPUTS}
+        query_vectors, query_counts = encode_queries(model, self.rules, inputs)
+        vectors, counts = encode_documents(model, self.rules, inputs)
+        query_vectors, vectors = _pad_equally(query_vectors, vectors)
+        query_counts, counts = _pad_equally(query_counts, counts)
+        return {
+            VECTORS: tf.where(is_query[:, None, None], query_vectors, vectors),
+            COUNTS: tf.where(is_query[:, None], query_counts, counts),
+        }
+
+    def metrics(self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]) -> dict[str, float]:
+        assert encoded.retrieval is not None  # A set that is only predicted has no evaluation.
+        texts = _unpad(outputs)
+        queries = TokenVectors.pack(texts[: encoded.num_queries], self.token_width)
+        documents = TokenVectors.pack(texts[encoded.num_queries :], self.token_width)
+        metrics = encoded.retrieval.measure(score_blocks(queries, documents))
+        metrics["document_tokens"] = len(documents.values) / len(documents)
+        return {f"eval_{name}": value for name, value in metrics.items()}
+
+    def write_predictions(
+        self,
+        output_dir: str,
+        encoded: EncodedTexts,
+        outputs: dict[str, np.ndarray],
+        suffix: str = "",
+    ) -> None:
+        """Writes test_vectors.npz, which `TokenVectors.load` reads, and test_texts.txt."""
+        vectors = TokenVectors.pack(_unpad(outputs), self.token_width)
+        path = os.path.join(output_dir, "test_vectors.npz")
+        vectors.save(path)
+        logging.info("Wrote %s", path)
+        path = os.path.join(output_dir, "test_texts.txt")
+        with writing.replacing(path) as file:
+            file.writelines(f"{text}\n" for text in encoded.texts)
+        logging.info("Wrote %s", path)
+
+    def serving_outputs(self, model: BertMultiVectorEncoder, features: dict) -> dict:
+        """Returns the vectors of documents, float32[B, S, D], and which count, int32[B, S]."""
+        inputs = {name: features[name] for name in ENCODER_INPUTS}
+        return _name_outputs(*encode_documents(model, self.rules, inputs))
+
+    def serving_text(self, model: BertMultiVectorEncoder, texts: dict, reader: TextReader) -> dict:
+        return self.serving_outputs(model, reader.inputs(texts["text_a"], None))
+
+    def further_signatures(
+        self, model: BertMultiVectorEncoder, reader: TextReader | None = None
+    ) -> dict[str, Callable[[dict], dict]]:
+        """Returns the signature of queries."""
+
+        def serve_queries(inputs: dict) -> dict:
+            features = reader.inputs(inputs["text_a"], None) if reader else inputs
+            features = {name: features[name] for name in ENCODER_INPUTS}
+            return _name_outputs(*encode_queries(model, self.rules, features))
+
+        return {QUERY_SIGNATURE: serve_queries}
+
+    def settings(self) -> dict[str, Any]:
+        return LateInteractionSettings(
+            token_width=self.token_width,
+            query_length=self.query_length,
+            attend_to_expansion=self.attend_to_expansion,
+            skip_punctuation=self.skip_punctuation,
+        ).to_record()
+
+    @classmethod
+    def client(
+        cls, model: ServedModel, settings: LateInteractionSettings
+    ) -> "LateInteractionClient":
+        return LateInteractionClient(model, ("text_a",))
+
+
+def encode_queries(
+    model: BertMultiVectorEncoder, rules: TokenRules, features: dict, **settings: Any
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the vectors of queries, float32[B, L, D], and which count, float32[B, L].
+
+    Args:
+        model: the model.
+        rules: how tokens are treated.
+        features: the inputs of the encoder, int32[B, S], by name.
+        **settings: the further arguments of a call of the model.
+    """
+    inputs, counts = rules.expand_queries(features)
+    return model(inputs, **settings) * counts[..., None], counts
+
+
+def encode_documents(
+    model: BertMultiVectorEncoder, rules: TokenRules, features: dict, **settings: Any
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the vectors of documents, float32[B, S, D], and which count, as `encode_queries` does.
+
+    Args:
+        model: the model.
+        rules: how tokens are treated.
+        features: the inputs of the encoder, int32[B, S], by name.
+        **settings: the further arguments of a call of the model.
+    """
+    counts = rules.mark_documents(features)
+    return model(features, **settings) * counts[..., None], counts
+
+
+def _pad_equally(a: tf.Tensor, b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns [B, S, ...] and [B, L, ...], both padded to the longer one."""
+    length = tf.maximum(tf.shape(a)[1], tf.shape(b)[1])
+    padded = []
+    for values in (a, b):
+        paddings = [[0, 0], [0, length - tf.shape(values)[1]]]
+        paddings += [[0, 0]] * (values.shape.rank - 2)
+        padded.append(tf.pad(values, paddings))
+    return padded[0], padded[1]
+
+
+def _unpad(outputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Returns the vectors of each text that count, float32[tokens, D]."""
+    pairs = zip(outputs[VECTORS], outputs[COUNTS], strict=True)
+    return [vectors[counts > 0] for vectors, counts in pairs]
+
+
+def _name_outputs(vectors: tf.Tensor, counts: tf.Tensor) -> dict[str, tf.Tensor]:
+    return {VECTORS: tf.identity(vectors), COUNTS: tf.cast(counts, tf.int32)}
+
+
+class MaxSimObjective:
+    """The loss of the MaxSim scores of a batch; a `ComparingObjective` of training.
+
+    The last component of each vector says whether it counts.
+    """
+
+    sum_names = ("loss",)
+    tensorboard_only = ()
+
+    def __init__(
+        self, model: BertMultiVectorEncoder, rules: TokenRules, settings: LateInteractionSettings
+    ):
+        self._model = model
+        self._rules = rules
+        self._settings = settings
+        self.compared = ("scores",) if settings.loss == _MARGIN_MSE else ("text_ids",)
+
+    def vectors(self, features: dict, dropout_seed: tf.Tensor | None) -> tf.Tensor:
+        """Returns the vectors of the texts of examples, float32[b, N, S, D + 1].
+
+        Args:
+            features: the features of the examples, int32[b, N, S], by name.
+            dropout_seed: int32[2]; None for no dropout.
+        """
+        settings = {"training": dropout_seed is not None, "dropout_seed": dropout_seed}
+        queries = {name: features[name][:, 0] for name in ENCODER_INPUTS}
+        shape = ops.shape(features["input_ids"])
+        documents = {
+            name: ops.reshape(features[name][:, 1:], (-1, shape[2])) for name in ENCODER_INPUTS
+        }
+        query_vectors = _join(*encode_queries(self._model, self._rules, queries, **settings))
+        vectors = _join(*encode_documents(self._model, self._rules, documents, **settings))
+        query_vectors, vectors = _pad_equally(query_vectors, vectors)
+        by_example = tf.reshape(
+            vectors, tf.concat([[shape[0], shape[1] - 1], tf.shape(vectors)[1:]], axis=0)
+        )
+        return tf.concat([query_vectors[:, None], by_example], axis=1)
+
+    def batch_loss(self, vectors: tf.Tensor, features: dict) -> tf.Tensor:
+        """Returns the loss of a whole batch, float32[].
+
+        Args:
+            vectors: the vectors of all texts, float32[batch, N, S, D + 1].
+            features: the features with the keys of `compared`.
+        """
+        queries = _split(vectors[:, 0])
+        if self._settings.loss == _MARGIN_MSE:
+            margins = score_pairs(*queries, *_split(vectors[:, 1]))
+            margins -= score_pairs(*queries, *_split(vectors[:, 2]))
+            return tf.reduce_mean(tf.square(margins - features["scores"]))
+        scores = score_all(*queries, *_split(stack_columns(vectors[:, 1:])))
+        return ranking_loss(scores, features["text_ids"], self._settings.scale)
+
+    def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
+        """Returns the mean loss of several steps.
+
+        Args:
+            sums: the sums of the steps, by name.
+            num_steps: the number of these steps.
+        """
+        return {"loss": sums["loss"] / num_steps}
+
+
+def _join(vectors: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+    """Returns float32[..., D + 1] of float32[..., D] and float32[...]."""
+    return tf.concat([vectors, counts[..., None]], axis=-1)
+
+
+def _split(joined: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns what `_join` has joined."""
+    return joined[..., :-1], tf.stop_gradient(joined[..., -1])
+
+
+class LateInteractionClient(TextClient):
+    """A client that gets the vectors of the tokens of a document."""
+
+    def answer(self, row: Row) -> dict:
+        return {VECTORS: plain(row[VECTORS][row[COUNTS] > 0])}

@@ -1,0 +1,93 @@
+"""Folders of sentence-transformers' MultiVectorEncoder: written, read, and refused."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from official_bert import MultiVectorEncoder
+from official_bert.io.errors import InputError
+from tests.extensions.late_interaction.trained import TEXTS, write_model
+from tests.scripts import end_of, flag_list, run_here
+
+KINDS = [
+    pytest.param({}, id="default"),
+    pytest.param({"attend_to_expansion": True, "skip_punctuation": False}, id="attends"),
+    pytest.param({"query_length": 0}, id="plain"),
+]
+
+
+def convert(model: str, folder: pathlib.Path, output_format: str = "huggingface") -> str:
+    flags = {"model": model, "output_dir": folder, "output_format": output_format}
+    run_here("convert_checkpoint", *flag_list(**flags))
+    return str(folder)
+
+
+def assert_same(encoder: MultiVectorEncoder, documents, queries):
+    for found, expected in (
+        (encoder.encode(TEXTS), documents),
+        (encoder.encode_queries(TEXTS), queries),
+    ):
+        assert np.diff(found.starts).tolist() == [len(one) for one in expected]
+        np.testing.assert_allclose(found.values, np.concatenate(expected), atol=1e-5)
+
+
+def vectors_of(encoder: MultiVectorEncoder):
+    documents, queries = encoder.encode(TEXTS), encoder.encode_queries(TEXTS)
+    rows = range(len(TEXTS))
+    return [documents.text(row) for row in rows], [queries.text(row) for row in rows]
+
+
+@pytest.mark.parametrize("settings", KINDS)
+def test_a_folder_goes_to_their_format_and_back(tmp_path, settings):
+    trained = write_model(tmp_path / "trained", **settings)
+    expected = vectors_of(MultiVectorEncoder(trained))
+    theirs = convert(trained, tmp_path / "theirs")
+    assert_same(MultiVectorEncoder(theirs), *expected)
+    assert_same(MultiVectorEncoder(convert(theirs, tmp_path / "back", "tf1")), *expected)
+    ended = end_of("export_saved_model", *flag_list(model=theirs, export_dir=tmp_path / "export"))
+    assert ended.status == 1
+    assert "has its projection in a file of its own; convert the folder" in ended.sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("2_MultiVectorMask/config.json", {"skiplist_words": ["a"]}, "leaves out"),
+        ("2_MultiVectorMask/config.json", {"keep_only_token_ids": [3]}, "keep_only_token_ids"),
+        ("1_Dense/config.json", {"activation_function": "torch.nn.Tanh"}, "is no projection"),
+        ("sentence_bert_config.json", {"query_expansion": {"strategy": "min"}}, "strategy fixed"),
+        ("sentence_bert_config.json", {"query_expansion": 5}, "sentence_bert_config.json"),
+        ("sentence_bert_config.json", {"document_length": "long"}, "document_length is 'long'"),
+        ("config_sentence_transformers.json", {"prompts": {"query": "[Q] "}}, "has prompts"),
+    ],
+)
+def test_a_damaged_folder_is_refused(tmp_path, name, values, message):
+    folder = tmp_path / "theirs"
+    convert(write_model(tmp_path / "trained"), folder)
+    path = folder / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    with pytest.raises(InputError, match=message):
+        MultiVectorEncoder(str(folder))
+    output = tmp_path / "output"
+    ended = end_of(
+        "convert_checkpoint", *flag_list(model=folder, output_dir=output, output_format="tf1")
+    )
+    assert ended.status == 1
+    assert message in ended.sentence
+    assert not output.exists()
+
+
+@pytest.mark.needs_extra("sentence_transformers")
+@pytest.mark.parametrize("settings", KINDS)
+def test_sentence_transformers_reads_ours_and_we_read_theirs(tmp_path, settings):
+    import sentence_transformers
+
+    ours = convert(write_model(tmp_path / "trained", **settings), tmp_path / "ours")
+    model = sentence_transformers.MultiVectorEncoder(ours, device="cpu")
+    documents = [np.asarray(one) for one in model.encode_document(TEXTS)]
+    queries = [np.asarray(one) for one in model.encode_query(TEXTS)]
+    assert_same(MultiVectorEncoder(ours), documents, queries)
+    model.save(str(tmp_path / "theirs"))
+    assert_same(MultiVectorEncoder(str(tmp_path / "theirs")), documents, queries)
