@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from absl import logging
 
 from official_bert import catalog
@@ -13,6 +12,7 @@ from official_bert.commands.predict_mode import PredictMode, Window, input_name
 from official_bert.extensions.retrieval.comparisons import encode_documents, index_of, search
 from official_bert.extensions.retrieval.index import write_index
 from official_bert.extensions.retrieval.options import TOP_K, SearchOptions
+from official_bert.extensions.retrieval.small_vectors import FLOAT32, BlockEncoder
 from official_bert.io.errors import InputError
 from official_bert.options.serving import STANDARD, STOP, PredictOptions
 from official_bert.serving.predictor import Predictor
@@ -50,6 +50,8 @@ class IndexMode(PredictMode):
         super().__init__(options)
         self._path = path
         self._prompt = flags.document_prompt
+        self._vector_type = flags.vector_type or FLOAT32
+        self._width = flags.width
         if options.output_file != STANDARD:
             raise InputError(
                 "--output_file: does not go with --index, the one file that is written; leave it "
@@ -74,7 +76,7 @@ class IndexMode(PredictMode):
     def consume(self, windows: Iterable[Window]) -> None:
         """Encode all texts and write the index; blank lines are skipped."""
         texts: list[str] = []
-        blocks: list[np.ndarray] = []
+        encoded = BlockEncoder(self._vector_type, self._width)
         num_lines = 0
         has_ids = False
         for requests, extra_fields in windows:
@@ -82,7 +84,7 @@ class IndexMode(PredictMode):
             has_ids = has_ids or any("id" in fields for fields in extra_fields)
             window_texts = [text for (text,) in requests if text.strip()]
             if window_texts:
-                blocks.append(encode_documents(self.predictor, window_texts, self._prompt))
+                encoded.add(encode_documents(self.predictor, window_texts, self._prompt))
                 texts += window_texts
         name = input_name(self.options)
         if not texts:
@@ -92,7 +94,8 @@ class IndexMode(PredictMode):
             logging.warning("%s: skipped %d blank lines; rows count the texts", name, num_blank)
         if has_ids:
             logging.warning("%s: an index keeps no ids; rows count its texts from 0", name)
-        write_index(self._path, texts, blocks, self._prompt)
+        blocks = encoded.finish()
+        write_index(self._path, texts, blocks, self._prompt, encoded.ranges)
         logging.info("Wrote %s, with the vectors of %d texts", self._path, len(texts))
 
 

@@ -1,0 +1,77 @@
+"""Search of binary vectors: the Hamming distance finds candidates, and cosines order them.
+
+A cosine is that of the query in float32 and the signs of a vector.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+
+import numpy as np
+
+from official_bert.extensions.retrieval.small_vectors import decode_binary, encode_binary
+from official_bert.metrics.cosines import all_cosines
+
+_BLOCK_ROWS = 1 << 13  # The rows whose distances fit into the cache of a processor.
+_WORD_BYTES = 8
+
+
+def search_binary(
+    queries: np.ndarray, codes: np.ndarray, k: int, rescore: int = 4
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the rows of a corpus with the highest cosines to each query, best first.
+
+    Args:
+        queries: float32[q, width].
+        codes: the signs of the corpus, uint8[n, width / 8].
+        k: the number of rows for a query; n if it is larger.
+        rescore: the number of candidates for each row of a result.
+
+    Returns:
+        The cosines, float32[q, k], and the rows, int64[q, k].
+    """
+    k = min(k, len(codes))
+    num_candidates = min(k * rescore, len(codes))
+    query_codes = _to_words(encode_binary(queries))
+    corpus_codes = _to_words(codes)
+    scores = np.empty((len(queries), k), np.float32)
+    rows = np.empty((len(queries), k), np.int64)
+
+    def search_one(number: int):
+        distances = _distances(query_codes[number], corpus_codes)
+        candidates = _nearest(distances, num_candidates)
+        cosines = all_cosines(queries[number][None], decode_binary(codes[candidates]))[0]
+        order = np.lexsort((candidates, -cosines))[:k]
+        scores[number] = cosines[order]
+        rows[number] = candidates[order]
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(search_one, range(len(queries))))
+    return scores, rows
+
+
+def _to_words(codes: np.ndarray) -> np.ndarray:
+    """Returns the bits in words of 64, uint64[n, words], filled with zeros."""
+    missing = -codes.shape[1] % _WORD_BYTES
+    padded = np.pad(codes, ((0, 0), (0, missing))) if missing else np.ascontiguousarray(codes)
+    return padded.view(np.uint64)
+
+
+def _distances(query: np.ndarray, corpus: np.ndarray) -> np.ndarray:
+    """Returns the Hamming distances of all rows, uint16[n]."""
+    distances = np.empty(len(corpus), np.uint16)
+    for start in range(0, len(corpus), _BLOCK_ROWS):
+        end = start + _BLOCK_ROWS
+        counts = np.bitwise_count(corpus[start:end] ^ query)
+        counts.sum(axis=1, dtype=np.uint16, out=distances[start:end])
+    return distances
+
+
+def _nearest(distances: np.ndarray, count: int) -> np.ndarray:
+    """Returns the rows of the lowest distances; of equal ones those that come first."""
+    totals = np.cumsum(np.bincount(distances))
+    limit = int(np.searchsorted(totals, count))  # the distance of the last candidate
+    nearer = np.flatnonzero(distances < limit)
+    equal = np.flatnonzero(distances == limit)[: count - len(nearer)]
+    return np.sort(np.concatenate([nearer, equal]))
