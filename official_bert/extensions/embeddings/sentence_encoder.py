@@ -6,6 +6,8 @@ float32[texts, width].
 
 from __future__ import annotations
 
+import collections
+import concurrent.futures
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
@@ -36,6 +38,8 @@ from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_expor
 from official_bert.serving.extensible import Extensible
 from official_bert.tokenization import FullTokenizer, convert_to_unicode
 from official_bert.tokenizer_call import list_texts
+
+_AHEAD = 4  # The batches that are tokenized while the model computes another one.
 
 Vectors = Callable[[tf.Tensor], tf.Tensor]
 
@@ -298,14 +302,24 @@ class SentenceEncoder(Extensible):
         texts = list_texts("texts", texts)
         # Characters tell enough about tokens.
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
         vectors = np.empty((len(texts), self._width), np.float32)
-        for start in counted(range(0, len(order), batch_size), "batches of texts"):
-            rows = order[start : start + batch_size]
-            vectors[rows] = self._encode_batch([texts[row] for row in rows], form)
+
+        def tokenize(rows: list[int]) -> tuple[dict[str, np.ndarray], str]:
+            return self._tokenize([texts[row] for row in rows], form)
+
+        # A thread tokenizes the next batches while the model computes.
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            waiting = collections.deque(pool.submit(tokenize, rows) for rows in batches[:_AHEAD])
+            for number, rows in enumerate(counted(batches, "batches of texts")):
+                features, signature = waiting.popleft().result()
+                if number + _AHEAD < len(batches):
+                    waiting.append(pool.submit(tokenize, batches[number + _AHEAD]))
+                vectors[rows] = self._encode_batch(features, signature)
         return vectors
 
-    def _encode_batch(self, texts: list[str], form: TextForm) -> np.ndarray | tf.Tensor:
-        """Returns the vectors of a few texts."""
+    def _tokenize(self, texts: list[str], form: TextForm) -> tuple[dict[str, np.ndarray], str]:
+        """Returns the features of a few texts, and the signature that reads them."""
         is_export = not isinstance(self.model, BertModel)
         start = form.find_pooling_start(self.tokenizer)
         length = form.max_seq_length
@@ -317,13 +331,17 @@ class SentenceEncoder(Extensible):
             texts = [form.prompt + convert_to_unicode(text) for text in texts]
         if self._lowers:
             texts = [text.lower() for text in texts]
-        batch = self.tokenizer(texts, max_seq_length=length)
-        if is_export:
-            return self.model(signature, batch)[EMBEDDING]
-        if not start:
-            return self._functions[""](batch)
-        batch[POOLING_START] = np.full(len(texts), start, np.int32)
-        return self._functions[POOLING_START](batch)
+        features = self.tokenizer(texts, max_seq_length=length)
+        if start and not is_export:
+            features[POOLING_START] = np.full(len(texts), start, np.int32)
+        return features, signature
+
+    def _encode_batch(self, features: dict, signature: str) -> np.ndarray | tf.Tensor:
+        """Returns the vectors of a few tokenized texts."""
+        if not isinstance(self.model, BertModel):
+            return self.model(signature, features)[EMBEDDING]
+        name = POOLING_START if POOLING_START in features else ""
+        return self._functions[name](features)
 
     def _vectors(self, batch: dict) -> tf.Tensor:
         """Returns float32[B, width] for features int32[B, S]."""

@@ -14,6 +14,7 @@ from official_bert.extensions.retrieval.small_vectors import decode_binary, enco
 from official_bert.metrics.cosines import all_cosines
 
 _BLOCK_ROWS = 1 << 13  # The rows whose distances fit into the cache of a processor.
+_QUERY_ROWS = 1 << 4  # The queries whose distances are in memory at a time.
 _WORD_BYTES = 8
 
 
@@ -33,21 +34,18 @@ def search_binary(
     """
     k = min(k, len(codes))
     num_candidates = min(k * rescore, len(codes))
-    query_codes = _to_words(encode_binary(queries))
-    corpus_codes = _to_words(codes)
+    query_words = _to_words(encode_binary(queries))
+    corpus_words = _to_words(codes)
     scores = np.empty((len(queries), k), np.float32)
     rows = np.empty((len(queries), k), np.int64)
-
-    def search_one(number: int):
-        distances = _distances(query_codes[number], corpus_codes)
-        candidates = _nearest(distances, num_candidates)
-        cosines = all_cosines(queries[number][None], decode_binary(codes[candidates]))[0]
-        order = np.lexsort((candidates, -cosines))[:k]
-        scores[number] = cosines[order]
-        rows[number] = candidates[order]
-
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(search_one, range(len(queries))))
+    for start in range(0, len(queries), _QUERY_ROWS):
+        all_distances = _distances(query_words[start : start + _QUERY_ROWS], corpus_words)
+        for number, distances in enumerate(all_distances, start):
+            candidates = _nearest(distances, num_candidates)
+            cosines = all_cosines(queries[number][None], decode_binary(codes[candidates]))[0]
+            order = np.lexsort((candidates, -cosines))[:k]
+            scores[number] = cosines[order]
+            rows[number] = candidates[order]
     return scores, rows
 
 
@@ -58,13 +56,21 @@ def _to_words(codes: np.ndarray) -> np.ndarray:
     return padded.view(np.uint64)
 
 
-def _distances(query: np.ndarray, corpus: np.ndarray) -> np.ndarray:
-    """Returns the Hamming distances of all rows, uint16[n]."""
-    distances = np.empty(len(corpus), np.uint16)
-    for start in range(0, len(corpus), _BLOCK_ROWS):
+def _distances(queries: np.ndarray, corpus: np.ndarray) -> np.ndarray:
+    """Returns the Hamming distances of all pairs, uint16[q, n], of words [q, w] and [n, w]."""
+    distances = np.zeros((len(queries), len(corpus)), np.uint16)
+
+    def add_block(start: int):
         end = start + _BLOCK_ROWS
-        counts = np.bitwise_count(corpus[start:end] ^ query)
-        counts.sum(axis=1, dtype=np.uint16, out=distances[start:end])
+        # A row for each word, so that the operations run over neighbours in the memory.
+        columns = np.ascontiguousarray(corpus[start:end].T)
+        for query, query_distances in zip(queries, distances, strict=True):
+            total = query_distances[start:end]
+            for word, column in zip(query, columns, strict=True):
+                total += np.bitwise_count(column ^ word)
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(add_block, range(0, len(corpus), _BLOCK_ROWS)))
     return distances
 
 

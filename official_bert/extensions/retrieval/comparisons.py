@@ -6,7 +6,7 @@ The `encoder` or `predictor` of these functions is the object that has them as m
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,21 +39,6 @@ class Encoder(Protocol):
             texts: the texts; a single text is a list of one.
         """
         ...
-
-
-def encoder_methods() -> Mapping[str, Callable]:
-    """Return the methods of every object that encodes texts, by name."""
-    return {
-        "similarity": similarity,
-        "search": search,
-        "paraphrases": paraphrases,
-        "index_of": index_of,
-    }
-
-
-def predictor_methods() -> Mapping[str, Callable]:
-    """Return the methods of a Predictor, by name."""
-    return {**encoder_methods(), "rank": rank, "token_ids": token_ids}
 
 
 def encode_queries(

@@ -13,6 +13,7 @@ from official_bert.extensions.retrieval.comparisons import encode_documents, ind
 from official_bert.extensions.retrieval.index import write_index
 from official_bert.extensions.retrieval.options import TOP_K, SearchOptions
 from official_bert.extensions.retrieval.small_vectors import FLOAT32, BlockEncoder
+from official_bert.extensions.retrieval.vector_file import write_vectors
 from official_bert.io.errors import InputError
 from official_bert.options.serving import STANDARD, STOP, PredictOptions
 from official_bert.serving.predictor import Predictor
@@ -33,6 +34,13 @@ def choose_mode(options: PredictOptions) -> PredictMode | None:
     flags = catalog.options_part(options, SearchOptions)
     if flags.index and flags.search:
         raise InputError("--search: does not go with --index; make the index first, then search it")
+    if flags.vectors_file and (flags.index or flags.search):
+        raise InputError(
+            "--vectors_file: writes vectors alone, and does not go with --index and --search; "
+            "leave one of them out"
+        )
+    if flags.vectors_file:
+        return VectorsMode(options, flags, flags.vectors_file)
     if flags.index:
         return IndexMode(options, flags, flags.index)
     if flags.search:
@@ -40,38 +48,59 @@ def choose_mode(options: PredictOptions) -> PredictMode | None:
     return None
 
 
-class IndexMode(PredictMode):
-    """Writes the texts and their vectors into the file of --index."""
+class _VectorMode(PredictMode):
+    """Reads all lines, and writes their vectors into one file."""
 
-    flag = "--index"
     writes_answers = False
 
     def __init__(self, options: PredictOptions, flags: SearchOptions, path: str):
         super().__init__(options)
         self._path = path
         self._prompt = flags.document_prompt
-        self._vector_type = flags.vector_type or FLOAT32
-        self._width = flags.width
         if options.output_file != STANDARD:
             raise InputError(
-                "--output_file: does not go with --index, the one file that is written; leave it "
-                "out"
+                f"--output_file: does not go with {self.flag}, the one file that is written; leave "
+                "it out"
             )
         if options.on_error != STOP:
             raise InputError(
-                "--on_error=report: does not go with --index, which has no place for errors; "
+                f"--on_error=report: does not go with {self.flag}, which has no place for errors; "
                 "leave it out"
             )
 
     @property
     def output_file(self) -> str:
-        """The file of --index."""
+        """The file that is written."""
         return self._path
 
     def start(self, predictor: Predictor) -> None:
         """Use a model; reject one without vectors."""
         super().start(predictor)
         encode_documents(predictor, [], self._prompt)
+
+
+class VectorsMode(_VectorMode):
+    """Writes the vectors of all lines into the file of --vectors_file."""
+
+    flag = "--vectors_file"
+
+    def consume(self, windows: Iterable[Window]) -> None:
+        """Encode all texts, a few batches at a time; a blank line has a vector, too."""
+        texts = (text for requests, _ in windows for (text,) in requests)
+        name = input_name(self.options)
+        num_rows = write_vectors(self.predictor, texts, self._path, name, self._prompt)
+        logging.info("Wrote %s, with the vectors of %d texts", self._path, num_rows)
+
+
+class IndexMode(_VectorMode):
+    """Writes the texts and their vectors into the file of --index."""
+
+    flag = "--index"
+
+    def __init__(self, options: PredictOptions, flags: SearchOptions, path: str):
+        super().__init__(options, flags, path)
+        self._vector_type = flags.vector_type or FLOAT32
+        self._width = flags.width
 
     def consume(self, windows: Iterable[Window]) -> None:
         """Encode all texts and write the index; blank lines are skipped."""

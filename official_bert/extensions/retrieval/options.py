@@ -31,6 +31,11 @@ class SearchOptions:
         only_with={"search": ()},
         help=f"With --search, the number of texts in an answer; {TOP_K} without this flag.",
     )
+    vectors_file: str | None = option(
+        None,
+        help="With a model of vectors, write the vector of each line into this .npy file, in "
+        "bounded memory. After a kill, the same command resumes.",
+    )
     query_prompt: str | None = option(
         None,
         only_with={"search": ()},
@@ -39,9 +44,9 @@ class SearchOptions:
     )
     document_prompt: str | None = option(
         None,
-        only_with={"index": ()},
-        help="With --index, a text to put before each line, in place of the model's prompt of "
-        "documents. The index records it.",
+        only_with={"index": (), "vectors_file": ()},
+        help="With --index or --vectors_file, a text to put before each line, in place of the "
+        "model's prompt of documents. The index records it.",
     )
     vector_type: str | None = option(
         None,
