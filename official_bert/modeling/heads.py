@@ -381,6 +381,31 @@ def _max(vectors: Tensor, is_token: Tensor) -> Tensor:
     return ops.max(ops.where(is_token > 0, vectors, -float("inf")), axis=1)
 
 
+def _weighted_mean(vectors: Tensor, is_token: Tensor) -> Tensor:
+    weights = is_token * (_places(vectors) + 1.0)
+    return ops.sum(vectors * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
+
+
+def _last(vectors: Tensor, is_token: Tensor) -> Tensor:
+    places = _places(vectors)
+    last = ops.max(places * is_token, axis=1, keepdims=True)
+    return _mean(vectors, ops.cast(places == last, "float32"))
+
+
+def _places(vectors: Tensor) -> Tensor:
+    """Returns the place of each token from 0, float32[1, S, 1]."""
+    places = ops.arange(ops.shape(vectors)[1], dtype="int32")
+    return ops.reshape(ops.cast(places, "float32"), (1, -1, 1))
+
+
 # The mean over the tokens, special ones included; the vector of [CLS]; the largest value of each
-# coordinate; the sum of the tokens, divided by the square root of their number.
-POOLINGS = {"mean": _mean, "cls": _first, "max": _max, "mean_sqrt_len": _mean_sqrt_len}
+# coordinate; the sum of the tokens, divided by the square root of their number; the mean in which
+# the n-th token counts n times; the vector of the last token, which is [SEP].
+POOLINGS = {
+    "mean": _mean,
+    "cls": _first,
+    "max": _max,
+    "mean_sqrt_len": _mean_sqrt_len,
+    "weighted_mean": _weighted_mean,
+    "last": _last,
+}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
 
 import keras
 import numpy as np
@@ -107,7 +106,7 @@ class SentenceEncoder(Extensible):
     def __init__(
         self,
         folder: str,
-        pooling: Literal["mean", "cls", "max", "mean_sqrt_len"] | None = None,
+        pooling: str | None = None,
         normalize: bool | None = None,
         max_seq_length: int | None = None,
         num_threads: int | None = None,
@@ -120,9 +119,10 @@ class SentenceEncoder(Extensible):
                 tokenizer_config.json; or one of sentence-transformers, with modules.json; or the
                 --output_dir of a training of such vectors.
             pooling: "mean" of the tokens' vectors, special ones included; "mean_sqrt_len", their
-                sum divided by the square root of their number; the vector of [CLS] ("cls"); or the
-                "max" of each coordinate. It should be that with which the model was trained; "mean"
-                if nothing says it.
+                sum divided by the square root of their number; the vector of [CLS] ("cls"); the
+                "max" of each coordinate; "weighted_mean", in which the n-th token counts n times;
+                or the vector of the "last" token. It should be that with which the model was
+                trained; "mean" if nothing says it.
             normalize: whether the vectors are divided by their norms; True if nothing says it.
             max_seq_length: the tokens to which texts are truncated; the longest sequence of the
                 model if nothing says it.

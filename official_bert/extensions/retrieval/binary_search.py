@@ -36,14 +36,19 @@ def search_binary(
     num_candidates = min(k * rescore, len(codes))
     query_words = _to_words(encode_binary(queries))
     corpus_words = _to_words(codes)
-    scores = np.empty((len(queries), k), np.float32)
-    rows = np.empty((len(queries), k), np.int64)
+    shape = (len(queries), k)
+    scores = np.empty(shape, np.float32)
+    rows = np.empty(shape, np.int64)
     for start in range(0, len(queries), _QUERY_ROWS):
-        all_distances = _distances(query_words[start : start + _QUERY_ROWS], corpus_words)
+        end = start + _QUERY_ROWS
+        all_distances = _distances(query_words[start:end], corpus_words)
         for number, distances in enumerate(all_distances, start):
             candidates = _nearest(distances, num_candidates)
-            cosines = all_cosines(queries[number][None], decode_binary(codes[candidates]))[0]
-            order = np.lexsort((candidates, -cosines))[:k]
+            signs = decode_binary(codes[candidates])
+            query = queries[number : number + 1]
+            cosines = all_cosines(query, signs)[0]
+            order = np.lexsort((candidates, -cosines))
+            order = order[:k]
             scores[number] = cosines[order]
             rows[number] = candidates[order]
     return scores, rows
@@ -52,32 +57,49 @@ def search_binary(
 def _to_words(codes: np.ndarray) -> np.ndarray:
     """Returns the bits in words of 64, uint64[n, words], filled with zeros."""
     missing = -codes.shape[1] % _WORD_BYTES
-    padded = np.pad(codes, ((0, 0), (0, missing))) if missing else np.ascontiguousarray(codes)
-    return padded.view(np.uint64)
+    widths = ((0, 0), (0, missing))
+    padded = np.pad(codes, widths) if missing else codes
+    contiguous = np.ascontiguousarray(padded)
+    return contiguous.view(np.uint64)
 
 
 def _distances(queries: np.ndarray, corpus: np.ndarray) -> np.ndarray:
     """Returns the Hamming distances of all pairs, uint16[q, n], of words [q, w] and [n, w]."""
-    distances = np.zeros((len(queries), len(corpus)), np.uint16)
+    num_queries = len(queries)
+    num_rows = len(corpus)
+    distances = np.zeros(
+        (num_queries, num_rows),
+        np.uint16,
+    )
 
     def add_block(start: int):
         end = start + _BLOCK_ROWS
         # A row for each word, so that the operations run over neighbours in the memory.
-        columns = np.ascontiguousarray(corpus[start:end].T)
+        block = corpus[start:end]
+        columns = np.ascontiguousarray(block.T)
         for query, query_distances in zip(queries, distances, strict=True):
             total = query_distances[start:end]
             for word, column in zip(query, columns, strict=True):
-                total += np.bitwise_count(column ^ word)
+                differences = column ^ word
+                total += np.bitwise_count(differences)
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(add_block, range(0, len(corpus), _BLOCK_ROWS)))
+        starts = range(0, num_rows, _BLOCK_ROWS)
+        for _ in pool.map(add_block, starts):
+            pass
     return distances
 
 
 def _nearest(distances: np.ndarray, count: int) -> np.ndarray:
     """Returns the rows of the lowest distances; of equal ones those that come first."""
-    totals = np.cumsum(np.bincount(distances))
-    limit = int(np.searchsorted(totals, count))  # the distance of the last candidate
+    counts = np.bincount(distances)
+    totals = np.cumsum(counts)
+    limit = np.searchsorted(totals, count)  # the distance of the last candidate
     nearer = np.flatnonzero(distances < limit)
-    equal = np.flatnonzero(distances == limit)[: count - len(nearer)]
-    return np.sort(np.concatenate([nearer, equal]))
+    equal = np.flatnonzero(distances == limit)
+    num_missing = count - len(nearer)
+    rows = np.concatenate(
+        [nearer, equal[:num_missing]],
+    )
+    rows.sort()
+    return rows
