@@ -30,7 +30,7 @@ MAX_STATEMENTS = {
     "graph_text": 552,
     "io": 1447,
     "metrics": 497,
-    "modeling": 1147,
+    "modeling": 1161,
     "modules": 1822,
     "optimization": 360,
     "options": 523,

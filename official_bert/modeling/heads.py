@@ -6,12 +6,14 @@ configuration applies to the encoder, and to the heads of pre-training.
 B batch   S length   P predictions per sequence   V vocabulary   K outputs
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
 from official_bert.config import BertConfig
+from official_bert.data.text_examples import POOLING_START
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.modeling.attention import pooled_vectors
@@ -363,6 +365,30 @@ def pooled(pooling: str, vectors: Tensor, input_mask: Tensor) -> Tensor:
     # [B, S, 1]; LiteRT lacks a slice with a new axis.
     is_token = ops.expand_dims(ops.cast(input_mask, "float32"), -1)
     return POOLINGS[pooling](ops.cast(vectors, "float32"), is_token)
+
+
+def pool_texts(pooling: str, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+    """Return one vector for each text.
+
+    Args:
+        pooling: a key of POOLINGS.
+        vectors: the vectors of the tokens, float[B, S, hidden].
+        features: `input_ids`, and if they are there `input_mask` and POOLING_START.
+
+    Returns:
+        float32[B, hidden].
+    """
+    mask = features.get("input_mask")
+    mask = ops.ones_like(features["input_ids"]) if mask is None else mask
+    if POOLING_START not in features:
+        return pooled(pooling, vectors, mask)
+    starts = ops.expand_dims(features[POOLING_START], -1)
+    places = ops.expand_dims(ops.arange(ops.shape(mask)[1], dtype="int32"), 0)
+    if pooling == "cls":  # the first token behind the prompt
+        is_pooled = ops.cast(places == starts, "int32")
+        return pooled("mean", vectors, is_pooled)
+    is_pooled = ops.cast(places >= starts, "int32")
+    return pooled(pooling, vectors, mask * is_pooled)
 
 
 def _mean(vectors: Tensor, is_token: Tensor) -> Tensor:

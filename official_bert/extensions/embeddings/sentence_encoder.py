@@ -19,7 +19,7 @@ from official_bert import model_hub
 from official_bert.checkpoints import open_checkpoint
 from official_bert.data.prompts import Prompts, find_signature
 from official_bert.data.text_examples import DOCUMENT, POOLING_START, QUERY, TextForm
-from official_bert.extensions.embeddings.model import normalized, pool_texts
+from official_bert.extensions.embeddings.model import normalized
 from official_bert.extensions.embeddings.options import EMBEDDING
 from official_bert.extensions.embeddings.sentence_folder import (
     COSINE,
@@ -32,7 +32,7 @@ from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
 from official_bert.io.reading import has_type
 from official_bert.modeling import BertModel
-from official_bert.modeling.heads import POOLINGS
+from official_bert.modeling.heads import POOLINGS, pool_texts
 from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
 from official_bert.serving.extensible import Extensible
 from official_bert.tokenization import FullTokenizer, convert_to_unicode
