@@ -77,14 +77,27 @@ def unit_vectors(vectors: np.ndarray, dtype: type = np.float64) -> np.ndarray:
         Diverged: a number is not finite.
     """
     vectors = np.asarray(vectors, dtype)
-    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / find_norms(vectors, dtype)[..., None]
+
+
+def find_norms(vectors: np.ndarray, dtype: type = np.float64) -> np.ndarray:
+    """Returns the norms of vectors, at least 1e-12 each.
+
+    Args:
+        vectors: float32[..., width].
+        dtype: the type of the result.
+
+    Raises:
+        Diverged: a number is not finite.
+    """
+    norms = np.linalg.norm(np.asarray(vectors, dtype), axis=-1)
     # No number is lower than NaN, which would rank first.
     if not np.isfinite(norms).all():
         raise Diverged(
             "the vectors have numbers that are not finite; use a model whose training did not "
             "diverge"
         )
-    return vectors / np.maximum(norms, _SMALLEST_NORM)
+    return np.maximum(norms, dtype(_SMALLEST_NORM))
 
 
 def map_texts(texts: Sequence[str], vectors: np.ndarray) -> Iterator[dict[str, Any]]:

@@ -6,12 +6,14 @@ configuration applies to the encoder, and to the heads of pre-training.
 B batch   S length   P predictions per sequence   V vocabulary   K outputs
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
 from official_bert.config import BertConfig
+from official_bert.data.text_examples import POOLING_START
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.modeling.attention import pooled_vectors
@@ -365,6 +367,30 @@ def pooled(pooling: str, vectors: Tensor, input_mask: Tensor) -> Tensor:
     return POOLINGS[pooling](ops.cast(vectors, "float32"), is_token)
 
 
+def pool_texts(pooling: str, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+    """Return one vector for each text.
+
+    Args:
+        pooling: a key of POOLINGS.
+        vectors: the vectors of the tokens, float[B, S, hidden].
+        features: `input_ids`, and if they are there `input_mask` and POOLING_START.
+
+    Returns:
+        float32[B, hidden].
+    """
+    mask = features.get("input_mask")
+    mask = ops.ones_like(features["input_ids"]) if mask is None else mask
+    if POOLING_START not in features:
+        return pooled(pooling, vectors, mask)
+    starts = ops.expand_dims(features[POOLING_START], -1)
+    places = ops.expand_dims(ops.arange(ops.shape(mask)[1], dtype="int32"), 0)
+    if pooling == "cls":  # the first token behind the prompt
+        is_pooled = ops.cast(places == starts, "int32")
+        return pooled("mean", vectors, is_pooled)
+    is_pooled = ops.cast(places >= starts, "int32")
+    return pooled(pooling, vectors, mask * is_pooled)
+
+
 def _mean(vectors: Tensor, is_token: Tensor) -> Tensor:
     return ops.sum(vectors * is_token, axis=1) / ops.maximum(ops.sum(is_token, axis=1), 1.0)
 
@@ -381,6 +407,31 @@ def _max(vectors: Tensor, is_token: Tensor) -> Tensor:
     return ops.max(ops.where(is_token > 0, vectors, -float("inf")), axis=1)
 
 
+def _weighted_mean(vectors: Tensor, is_token: Tensor) -> Tensor:
+    weights = is_token * (_places(vectors) + 1.0)
+    return ops.sum(vectors * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
+
+
+def _last(vectors: Tensor, is_token: Tensor) -> Tensor:
+    places = _places(vectors)
+    last = ops.max(places * is_token, axis=1, keepdims=True)
+    return _mean(vectors, ops.cast(places == last, "float32"))
+
+
+def _places(vectors: Tensor) -> Tensor:
+    """Returns the place of each token from 0, float32[1, S, 1]."""
+    places = ops.arange(ops.shape(vectors)[1], dtype="int32")
+    return ops.reshape(ops.cast(places, "float32"), (1, -1, 1))
+
+
 # The mean over the tokens, special ones included; the vector of [CLS]; the largest value of each
-# coordinate; the sum of the tokens, divided by the square root of their number.
-POOLINGS = {"mean": _mean, "cls": _first, "max": _max, "mean_sqrt_len": _mean_sqrt_len}
+# coordinate; the sum of the tokens, divided by the square root of their number; the mean in which
+# the n-th token counts n times; the vector of the last token, which is [SEP].
+POOLINGS = {
+    "mean": _mean,
+    "cls": _first,
+    "max": _max,
+    "mean_sqrt_len": _mean_sqrt_len,
+    "weighted_mean": _weighted_mean,
+    "last": _last,
+}

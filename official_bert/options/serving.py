@@ -30,7 +30,7 @@ from official_bert.options.shared import (
     TokenizerOptions,
 )
 
-POOLINGS = ("mean", "cls", "max", "mean_sqrt_len")
+POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last")
 TENSORS, EXAMPLES = "tensors", "examples"
 STANDARD = "-"  # the name of standard input and standard output
 SAVED_MODEL = "saved_model"  # the format of the core's exports
@@ -65,7 +65,8 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
         choices=POOLINGS,
         help="Write one vector for each line, from the first layer in --layers. mean is the mean "
         "of the tokens' vectors, cls the vector of [CLS], max the maximum of each component, and "
-        "mean_sqrt_len the sum divided by the square root of the number of tokens. Without this "
+        "mean_sqrt_len the sum divided by the square root of the number of tokens. weighted_mean "
+        "counts the n-th token n times, and last is the vector of the last token. Without this "
         "flag, the vectors of all tokens are written.",
     )
     attentions: bool = option(

@@ -194,6 +194,16 @@ ROWS = [
             ),
             ("--search=a.npz --top_k=0", "--top_k=0: must be at least 1"),
             ("--search=absent.npz", "absent.npz: no such file"),
+            ("--index=a.npz --vector_type=int4", "--vector_type=int4: value should be one of"),
+            ("--index=a.npz --width=0", "--width=0: must be at least 1"),
+            ("--width=8", "--width=8: has no effect without --index"),
+            ("--query_prompt=q", "--query_prompt=q: has no effect without --search"),
+            ("--search=a.npz --document_prompt=q", "has no effect without --index or --vectors_f"),
+            (
+                "--vectors_file=a.npy --search=a.npz",
+                "--vectors_file: writes vectors alone, and does not go with --index and --search",
+            ),
+            ("--vectors_file=/dev/null", "/dev/null: must be a file on this machine"),
         )
     ),
     row(

@@ -337,6 +337,8 @@ MASK = np.int32(
                 [-9 / 3**0.5, -12 / 3**0.5],
             ],
         ),
+        ("weighted_mean", [[7 / 3, 6 / 3], [-22 / 6, -28 / 6]]),
+        ("last", [[3, 4], [-5, -6]]),
     ],
 )
 def test_padding_has_no_part(pooling, expected):

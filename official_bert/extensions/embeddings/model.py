@@ -1,6 +1,5 @@
 """The model of embeddings: an encoder, the pooling of its last layer, and the layers behind it."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -10,7 +9,7 @@ from official_bert.config import BertConfig
 from official_bert.data.text_examples import POOLING_START
 from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling.configured_model import PACKAGE
-from official_bert.modeling.heads import HeadedModel, pooled
+from official_bert.modeling.heads import HeadedModel, pool_texts
 from official_bert.modeling.layers import Dense, Tensor
 
 _SMALLEST_NORM = 1e-12  # Vectors are divided by at least this norm.
@@ -27,30 +26,6 @@ def normalized(vectors: Tensor) -> Tensor:
     """
     norms = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
     return vectors / ops.maximum(norms, _SMALLEST_NORM)
-
-
-def pool_texts(pooling: str, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
-    """Return one vector for each text.
-
-    Args:
-        pooling: a key of POOLINGS.
-        vectors: the vectors of the tokens, float[B, S, hidden].
-        features: `input_ids`, and if they are there `input_mask` and POOLING_START.
-
-    Returns:
-        float32[B, hidden].
-    """
-    mask = features.get("input_mask")
-    mask = ops.ones_like(features["input_ids"]) if mask is None else mask
-    if POOLING_START not in features:
-        return pooled(pooling, vectors, mask)
-    starts = ops.expand_dims(features[POOLING_START], -1)
-    places = ops.expand_dims(ops.arange(ops.shape(mask)[1], dtype="int32"), 0)
-    if pooling == "cls":  # the first token behind the prompt
-        is_pooled = ops.cast(places == starts, "int32")
-        return pooled("mean", vectors, is_pooled)
-    is_pooled = ops.cast(places >= starts, "int32")
-    return pooled(pooling, vectors, mask * is_pooled)
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)

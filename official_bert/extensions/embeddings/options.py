@@ -40,8 +40,9 @@ class EmbeddingServing:
         read_by="--task_name=embedding or --long_texts=windows",
         help="With embedding, how the vectors of the tokens become one: their mean, the vector of "
         "[CLS], the largest value of each coordinate, or with mean_sqrt_len their sum divided by "
-        "the square root of their number. With a classifier of --long_texts=windows, its "
-        "--pooling.",
+        "the square root of their number, with weighted_mean the mean in which the n-th token "
+        "counts n times, or with last the vector of the last token. With a "
+        "classifier of --long_texts=windows, its --pooling.",
     )
     normalize: bool | None = option(
         fallback=True,
@@ -141,7 +142,8 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
         choices=POOLINGS,
         fixed_by_training=True,
         help="How the vectors of the tokens become one: their mean, that of [CLS], the maximum of "
-        "each component, or mean_sqrt_len, their sum divided by the square root of their number. "
+        "each component, or mean_sqrt_len, their sum divided by the square root of their number, "
+        "weighted_mean, in which the n-th token counts n times, or last, that of the last token. "
         "Without this flag, and the next two, the folder of the model decides if it is one of "
         "vectors; else the mean.",
     )

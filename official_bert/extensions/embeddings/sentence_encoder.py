@@ -6,8 +6,9 @@ float32[texts, width].
 
 from __future__ import annotations
 
+import collections
+import concurrent.futures
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
 
 import keras
 import numpy as np
@@ -18,7 +19,7 @@ from official_bert import model_hub
 from official_bert.checkpoints import open_checkpoint
 from official_bert.data.prompts import Prompts, find_signature
 from official_bert.data.text_examples import DOCUMENT, POOLING_START, QUERY, TextForm
-from official_bert.extensions.embeddings.model import normalized, pool_texts
+from official_bert.extensions.embeddings.model import normalized
 from official_bert.extensions.embeddings.options import EMBEDDING
 from official_bert.extensions.embeddings.sentence_folder import (
     COSINE,
@@ -31,11 +32,13 @@ from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
 from official_bert.io.reading import has_type
 from official_bert.modeling import BertModel
-from official_bert.modeling.heads import POOLINGS
+from official_bert.modeling.heads import POOLINGS, pool_texts
 from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
 from official_bert.serving.extensible import Extensible
 from official_bert.tokenization import FullTokenizer, convert_to_unicode
 from official_bert.tokenizer_call import list_texts
+
+_AHEAD = 4  # The batches that are tokenized while the model computes another one.
 
 Vectors = Callable[[tf.Tensor], tf.Tensor]
 
@@ -103,7 +106,7 @@ class SentenceEncoder(Extensible):
     def __init__(
         self,
         folder: str,
-        pooling: Literal["mean", "cls", "max", "mean_sqrt_len"] | None = None,
+        pooling: str | None = None,
         normalize: bool | None = None,
         max_seq_length: int | None = None,
         num_threads: int | None = None,
@@ -116,9 +119,10 @@ class SentenceEncoder(Extensible):
                 tokenizer_config.json; or one of sentence-transformers, with modules.json; or the
                 --output_dir of a training of such vectors.
             pooling: "mean" of the tokens' vectors, special ones included; "mean_sqrt_len", their
-                sum divided by the square root of their number; the vector of [CLS] ("cls"); or the
-                "max" of each coordinate. It should be that with which the model was trained; "mean"
-                if nothing says it.
+                sum divided by the square root of their number; the vector of [CLS] ("cls"); the
+                "max" of each coordinate; "weighted_mean", in which the n-th token counts n times;
+                or the vector of the "last" token. It should be that with which the model was
+                trained; "mean" if nothing says it.
             normalize: whether the vectors are divided by their norms; True if nothing says it.
             max_seq_length: the tokens to which texts are truncated; the longest sequence of the
                 model if nothing says it.
@@ -298,14 +302,24 @@ class SentenceEncoder(Extensible):
         texts = list_texts("texts", texts)
         # Characters tell enough about tokens.
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
         vectors = np.empty((len(texts), self._width), np.float32)
-        for start in counted(range(0, len(order), batch_size), "batches of texts"):
-            rows = order[start : start + batch_size]
-            vectors[rows] = self._encode_batch([texts[row] for row in rows], form)
+
+        def tokenize(rows: list[int]) -> tuple[dict[str, np.ndarray], str]:
+            return self._tokenize([texts[row] for row in rows], form)
+
+        # A thread tokenizes the next batches while the model computes.
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            waiting = collections.deque(pool.submit(tokenize, rows) for rows in batches[:_AHEAD])
+            for number, rows in enumerate(counted(batches, "batches of texts")):
+                features, signature = waiting.popleft().result()
+                if number + _AHEAD < len(batches):
+                    waiting.append(pool.submit(tokenize, batches[number + _AHEAD]))
+                vectors[rows] = self._encode_batch(features, signature)
         return vectors
 
-    def _encode_batch(self, texts: list[str], form: TextForm) -> np.ndarray | tf.Tensor:
-        """Returns the vectors of a few texts."""
+    def _tokenize(self, texts: list[str], form: TextForm) -> tuple[dict[str, np.ndarray], str]:
+        """Returns the features of a few texts, and the signature that reads them."""
         is_export = not isinstance(self.model, BertModel)
         start = form.find_pooling_start(self.tokenizer)
         length = form.max_seq_length
@@ -317,13 +331,17 @@ class SentenceEncoder(Extensible):
             texts = [form.prompt + convert_to_unicode(text) for text in texts]
         if self._lowers:
             texts = [text.lower() for text in texts]
-        batch = self.tokenizer(texts, max_seq_length=length)
-        if is_export:
-            return self.model(signature, batch)[EMBEDDING]
-        if not start:
-            return self._functions[""](batch)
-        batch[POOLING_START] = np.full(len(texts), start, np.int32)
-        return self._functions[POOLING_START](batch)
+        features = self.tokenizer(texts, max_seq_length=length)
+        if start and not is_export:
+            features[POOLING_START] = np.full(len(texts), start, np.int32)
+        return features, signature
+
+    def _encode_batch(self, features: dict, signature: str) -> np.ndarray | tf.Tensor:
+        """Returns the vectors of a few tokenized texts."""
+        if not isinstance(self.model, BertModel):
+            return self.model(signature, features)[EMBEDDING]
+        name = POOLING_START if POOLING_START in features else ""
+        return self._functions[name](features)
 
     def _vectors(self, batch: dict) -> tf.Tensor:
         """Returns float32[B, width] for features int32[B, S]."""

@@ -38,7 +38,10 @@ _POOLINGS = {
     "cls_token": "cls",
     "max_tokens": "max",
     "mean_sqrt_len_tokens": "mean_sqrt_len",
+    "weightedmean_tokens": "weighted_mean",
+    "lasttoken": "last",
 }
+_SHORT_POOLINGS = {"weightedmean": "weighted_mean"}  # the short names that are not ours
 # Of torch.
 _ACTIVATIONS = {
     "Identity": "linear",
@@ -414,7 +417,8 @@ def _read_pooling(folder: str) -> str:
         for name, is_on in settings.items()
         if "_mode_" in name and is_on
     ]
-    poolings = {_POOLINGS.get(mode, mode) for mode in modes}
+    names = _POOLINGS | _SHORT_POOLINGS
+    poolings = {names.get(mode, mode) for mode in modes}
     if len(poolings) != 1 or not poolings <= set(POOLINGS):
         names = " with ".join(sorted(map(str, poolings))) or "not named"
         raise InputError(

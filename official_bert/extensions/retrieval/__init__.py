@@ -17,8 +17,8 @@ EXTENSION = Extension(
     },
     options={"predict": "official_bert.extensions.retrieval.options:SearchOptions"},
     hooks={
-        "encoder_methods": "official_bert.extensions.retrieval.comparisons:encoder_methods",
-        "predictor_methods": "official_bert.extensions.retrieval.comparisons:predictor_methods",
+        "encoder_methods": "official_bert.extensions.retrieval.methods:encoder_methods",
+        "predictor_methods": "official_bert.extensions.retrieval.methods:predictor_methods",
         "predict_mode": "official_bert.extensions.retrieval.modes:choose_mode",
     },
 )

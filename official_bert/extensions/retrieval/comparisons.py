@@ -6,13 +6,14 @@ The `encoder` or `predictor` of these functions is the object that has them as m
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from official_bert.extensions.retrieval import vector_search
 from official_bert.extensions.retrieval.index import Index
+from official_bert.extensions.retrieval.small_vectors import FLOAT32, VECTOR_TYPES, BlockEncoder
 from official_bert.io.errors import InputError
 from official_bert.io.reading import has_type
 from official_bert.metrics.cosines import all_cosines
@@ -21,9 +22,6 @@ from official_bert.tasks.clients import numbers
 from official_bert.tokenizer_call import list_texts
 
 COSINE = "cosine"
-# The lowest cosine of two vectors of a text from the same model. On other devices or in bfloat16 it
-# is higher; with another model it is lower.
-_SAME_MODEL = 0.99
 
 
 class Encoder(Protocol):
@@ -41,21 +39,6 @@ class Encoder(Protocol):
             texts: the texts; a single text is a list of one.
         """
         ...
-
-
-def encoder_methods() -> Mapping[str, Callable]:
-    """Return the methods of every object that encodes texts, by name."""
-    return {
-        "similarity": similarity,
-        "search": search,
-        "paraphrases": paraphrases,
-        "index_of": index_of,
-    }
-
-
-def predictor_methods() -> Mapping[str, Callable]:
-    """Return the methods of a Predictor, by name."""
-    return {**encoder_methods(), "rank": rank, "token_ids": token_ids}
 
 
 def encode_queries(
@@ -146,8 +129,7 @@ def search(
     _check_comparison(encoder)
     _check_number("k", k, kind=int, lowest=1)
     index = index_of(encoder, corpus)
-    query_vectors = encode_queries(encoder, queries, prompt)
-    all_scores, all_rows = vector_search.search(query_vectors, index.vectors, k)
+    all_scores, all_rows = index.search(encode_queries(encoder, queries, prompt), k)
     results = []
     for rows, scores in zip(all_rows.tolist(), all_scores, strict=True):
         results.append(make_hits(index.texts, rows, scores))
@@ -190,12 +172,20 @@ def paraphrases(
     return results
 
 
-def index_of(encoder: Encoder, corpus: Iterable[str] | str | os.PathLike | Index) -> Index:
+def index_of(
+    encoder: Encoder,
+    corpus: Iterable[str] | str | os.PathLike | Index,
+    vector_type: str = FLOAT32,
+    width: int | None = None,
+) -> Index:
     """Return the index of a corpus, which `search` accepts.
 
     Args:
         encoder: the object that encodes texts.
         corpus: the texts, the path of an index, or an index, which is returned as it is.
+        vector_type: for texts, the type of the vectors: float32; int8, which needs a quarter of the
+            memory; or binary, which needs a thirty-second.
+        width: for texts, the number of first components that are kept; None for all.
 
     Returns:
         The texts and their vectors.
@@ -203,16 +193,21 @@ def index_of(encoder: Encoder, corpus: Iterable[str] | str | os.PathLike | Index
     Raises:
         InputError: the file is no index, or is the index of another model.
     """
+    if vector_type not in VECTOR_TYPES:
+        raise InputError(f"vector_type={vector_type!r}: must be one of {', '.join(VECTOR_TYPES)}")
+    if width is not None:
+        _check_number("width", width, kind=int, lowest=1)
     if isinstance(corpus, Index):
         return corpus
     if not isinstance(corpus, (str, os.PathLike)):
         texts = list_texts("corpus", corpus)
-        return Index(texts, encode_documents(encoder, texts))
+        encoded = BlockEncoder(vector_type, width)
+        encoded.add(encode_documents(encoder, texts))
+        (vectors,) = encoded.finish()
+        return Index(texts, vectors, ranges=encoded.ranges)
     path = os.fspath(corpus)
     index = Index.read(path)
-    stored = index.vectors[:1]
-    computed = encode_documents(encoder, list(index.texts[:1]), index.prompt)
-    if stored.shape != computed.shape or (all_cosines(stored, computed) < _SAME_MODEL).any():
+    if not index.is_of(encode_documents(encoder, list(index.texts[:1]), index.prompt)):
         raise InputError(
             f"{path}: was made by another model; name that one, or make the index anew"
         )

@@ -28,7 +28,6 @@ from official_bert.data.text_tables import Example, read_examples
 from official_bert.extensions.retrieval.comparisons import encode_documents, encode_queries
 from official_bert.extensions.retrieval.index import Index
 from official_bert.extensions.retrieval.options import MiningOptions
-from official_bert.extensions.retrieval.vector_search import search
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.folder_lock import LOCK_FILE, locked
@@ -105,7 +104,7 @@ class _Miner:
         most_excluded = max(len(ids) for ids in excluded)
         k = self._options.top_k + most_excluded
         while True:
-            all_scores, all_rows = search(anchors, self._index.vectors, k)
+            all_scores, all_rows = self._index.search(anchors, k)
             rankings = []
             for scores, rows, ids in zip(all_scores, all_rows, excluded, strict=True):
                 rankings.append(self._list_texts(scores, rows, ids))
@@ -326,8 +325,7 @@ def _remove_equal_texts(index: Index) -> Index:
     rows_by_text.pop("", None)
     if len(rows_by_text) == len(index.texts):
         return index
-    rows = list(rows_by_text.values())
-    return Index([index.texts[row] for row in rows], index.vectors[rows], index.prompt)
+    return index.choose(list(rows_by_text.values()))
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from absl import logging
 
 from official_bert import catalog
@@ -13,6 +12,8 @@ from official_bert.commands.predict_mode import PredictMode, Window, input_name
 from official_bert.extensions.retrieval.comparisons import encode_documents, index_of, search
 from official_bert.extensions.retrieval.index import write_index
 from official_bert.extensions.retrieval.options import TOP_K, SearchOptions
+from official_bert.extensions.retrieval.small_vectors import FLOAT32, BlockEncoder
+from official_bert.extensions.retrieval.vector_file import write_vectors
 from official_bert.io.errors import InputError
 from official_bert.options.serving import STANDARD, STOP, PredictOptions
 from official_bert.serving.predictor import Predictor
@@ -33,6 +34,13 @@ def choose_mode(options: PredictOptions) -> PredictMode | None:
     flags = catalog.options_part(options, SearchOptions)
     if flags.index and flags.search:
         raise InputError("--search: does not go with --index; make the index first, then search it")
+    if flags.vectors_file and (flags.index or flags.search):
+        raise InputError(
+            "--vectors_file: writes vectors alone, and does not go with --index and --search; "
+            "leave one of them out"
+        )
+    if flags.vectors_file:
+        return VectorsMode(options, flags, flags.vectors_file)
     if flags.index:
         return IndexMode(options, flags, flags.index)
     if flags.search:
@@ -40,10 +48,9 @@ def choose_mode(options: PredictOptions) -> PredictMode | None:
     return None
 
 
-class IndexMode(PredictMode):
-    """Writes the texts and their vectors into the file of --index."""
+class _VectorMode(PredictMode):
+    """Reads all lines, and writes their vectors into one file."""
 
-    flag = "--index"
     writes_answers = False
 
     def __init__(self, options: PredictOptions, flags: SearchOptions, path: str):
@@ -52,18 +59,18 @@ class IndexMode(PredictMode):
         self._prompt = flags.document_prompt
         if options.output_file != STANDARD:
             raise InputError(
-                "--output_file: does not go with --index, the one file that is written; leave it "
-                "out"
+                f"--output_file: does not go with {self.flag}, the one file that is written; leave "
+                "it out"
             )
         if options.on_error != STOP:
             raise InputError(
-                "--on_error=report: does not go with --index, which has no place for errors; "
+                f"--on_error=report: does not go with {self.flag}, which has no place for errors; "
                 "leave it out"
             )
 
     @property
     def output_file(self) -> str:
-        """The file of --index."""
+        """The file that is written."""
         return self._path
 
     def start(self, predictor: Predictor) -> None:
@@ -71,10 +78,34 @@ class IndexMode(PredictMode):
         super().start(predictor)
         encode_documents(predictor, [], self._prompt)
 
+
+class VectorsMode(_VectorMode):
+    """Writes the vectors of all lines into the file of --vectors_file."""
+
+    flag = "--vectors_file"
+
+    def consume(self, windows: Iterable[Window]) -> None:
+        """Encode all texts, a few batches at a time; a blank line has a vector, too."""
+        texts = (text for requests, _ in windows for (text,) in requests)
+        name = input_name(self.options)
+        num_rows = write_vectors(self.predictor, texts, self._path, name, self._prompt)
+        logging.info("Wrote %s, with the vectors of %d texts", self._path, num_rows)
+
+
+class IndexMode(_VectorMode):
+    """Writes the texts and their vectors into the file of --index."""
+
+    flag = "--index"
+
+    def __init__(self, options: PredictOptions, flags: SearchOptions, path: str):
+        super().__init__(options, flags, path)
+        self._vector_type = flags.vector_type or FLOAT32
+        self._width = flags.width
+
     def consume(self, windows: Iterable[Window]) -> None:
         """Encode all texts and write the index; blank lines are skipped."""
         texts: list[str] = []
-        blocks: list[np.ndarray] = []
+        encoded = BlockEncoder(self._vector_type, self._width)
         num_lines = 0
         has_ids = False
         for requests, extra_fields in windows:
@@ -82,7 +113,7 @@ class IndexMode(PredictMode):
             has_ids = has_ids or any("id" in fields for fields in extra_fields)
             window_texts = [text for (text,) in requests if text.strip()]
             if window_texts:
-                blocks.append(encode_documents(self.predictor, window_texts, self._prompt))
+                encoded.add(encode_documents(self.predictor, window_texts, self._prompt))
                 texts += window_texts
         name = input_name(self.options)
         if not texts:
@@ -92,7 +123,8 @@ class IndexMode(PredictMode):
             logging.warning("%s: skipped %d blank lines; rows count the texts", name, num_blank)
         if has_ids:
             logging.warning("%s: an index keeps no ids; rows count its texts from 0", name)
-        write_index(self._path, texts, blocks, self._prompt)
+        blocks = encoded.finish()
+        write_index(self._path, texts, blocks, self._prompt, encoded.ranges)
         logging.info("Wrote %s, with the vectors of %d texts", self._path, len(texts))
 
 

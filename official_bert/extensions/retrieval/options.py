@@ -7,6 +7,7 @@ from official_bert.options.fields import NOT_NEGATIVE, SIZE, option
 from official_bert.options.table_columns import TextTables
 
 TOP_K = 10
+VECTOR_TYPES = ("float32", "int8", "binary")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,11 @@ class SearchOptions:
         only_with={"search": ()},
         help=f"With --search, the number of texts in an answer; {TOP_K} without this flag.",
     )
+    vectors_file: str | None = option(
+        None,
+        help="With a model of vectors, write the vector of each line into this .npy file, in "
+        "bounded memory. After a kill, the same command resumes.",
+    )
     query_prompt: str | None = option(
         None,
         only_with={"search": ()},
@@ -38,9 +44,24 @@ class SearchOptions:
     )
     document_prompt: str | None = option(
         None,
+        only_with={"index": (), "vectors_file": ()},
+        help="With --index or --vectors_file, a text to put before each line, in place of the "
+        "model's prompt of documents. The index records it.",
+    )
+    vector_type: str | None = option(
+        None,
+        choices=VECTOR_TYPES,
         only_with={"index": ()},
-        help="With --index, a text to put before each line, in place of the model's prompt of "
-        "documents. The index records it.",
+        help="With --index, how the vectors are stored: float32, the default; int8, in a quarter "
+        "of the memory; or binary, their signs in a thirty-second, which find candidates that "
+        "the query in float32 orders.",
+    )
+    width: int | None = option(
+        None,
+        check=SIZE,
+        only_with={"index": ()},
+        help="With --index, the number of first components of each vector that are stored, for "
+        "models that were trained with --matryoshka.",
     )
 
 

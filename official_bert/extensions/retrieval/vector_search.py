@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from official_bert.extensions.retrieval.rows import FloatRows, Rows
 from official_bert.metrics.cosines import unit_vectors
 
 # The rows of a block of cosines.
@@ -20,7 +21,7 @@ _EXACT_ROWS = 1 << 12  # The scores that are computed in float64 at a time.
 
 def search(
     queries: np.ndarray,
-    corpus: np.ndarray,
+    corpus: np.ndarray | Rows,
     k: int,
     corpus_rows: int = _CORPUS_ROWS,
     query_rows: int = _QUERY_ROWS,
@@ -29,7 +30,7 @@ def search(
 
     Args:
         queries: float32[q, width].
-        corpus: float32[n, width], also a np.memmap.
+        corpus: float32[n, width], also a np.memmap, or the rows of smaller vectors.
         k: the number of rows for a query; n if it is larger.
         corpus_rows: the rows of the corpus in a block, which change no result.
         query_rows: the queries in a block, which change no result.
@@ -37,18 +38,19 @@ def search(
     Returns:
         The cosines, float32[q, k], and the rows, int64[q, k].
     """
-    k = min(k, len(corpus))
+    rows = corpus if isinstance(corpus, Rows) else FloatRows(corpus)
+    k = min(k, len(rows))
     num_queries = len(queries)
-    width = corpus.shape[1]
     rough_queries = unit_vectors(queries, np.float32)
-    rankings = [_Ranking(k, width) for _ in queries]
-    for start in range(0, len(corpus), corpus_rows):
+    rankings = [_Ranking(k, rows.width, error_scale=rows.error_scale) for _ in queries]
+    for start in range(0, len(rows), corpus_rows):
         end = start + corpus_rows
-        block = np.asarray(corpus[start:end])
-        rough_block = unit_vectors(block, np.float32).T
+        block = rows.block(start, end)
+        norms = rows.block_norms(block, start)
         for first in range(0, num_queries, query_rows):
             query_block = rough_queries[first : first + query_rows]
-            rough_cosines = query_block @ rough_block
+            rough_cosines = block.products(query_block)
+            rough_cosines /= norms
             for row, query_cosines in enumerate(rough_cosines, first):
                 rankings[row].add(
                     query_cosines[None],
@@ -60,12 +62,12 @@ def search(
         [ranking.scores for ranking in rankings],
         np.float32,
     )
-    rows = np.array(
+    places = np.array(
         [ranking.places for ranking in rankings],
         np.int64,
     )
     shape = (num_queries, k)
-    return scores.reshape(shape), rows.reshape(shape)
+    return scores.reshape(shape), places.reshape(shape)
 
 
 def paraphrases(
@@ -116,13 +118,14 @@ def paraphrases(
 class _Ranking:
     """The highest scores so far, best first, and their places; equal scores by their place."""
 
-    def __init__(self, k: int, width: int, lowest: float = -np.inf):
+    def __init__(self, k: int, width: int, lowest: float = -np.inf, error_scale: int = 1):
         """Creates an empty ranking.
 
         Args:
             k: the largest number of scores.
             width: the components of the vectors.
             lowest: the lowest score that may enter.
+            error_scale: the largest error of a rough cosine, relative to that of float32 vectors.
         """
         self.scores = np.empty(0, np.float32)
         self.places = np.empty(0, np.int64)
@@ -130,13 +133,13 @@ class _Ranking:
         self._bar = lowest
         # Twice the largest error of a product in float32.
         epsilon = np.finfo(np.float32).eps
-        self._slack = (2 * width + 16) * epsilon
+        self._slack = error_scale * (2 * width + 16) * epsilon
 
     def add(
         self,
         rough_cosines: np.ndarray,
         a: np.ndarray,
-        b: np.ndarray,
+        b: np.ndarray | Rows,
         place: int,
         stride: int = 0,
     ) -> None:

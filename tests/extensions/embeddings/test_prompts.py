@@ -56,6 +56,9 @@ def compute_vectors(folder: str, texts: list[str], start: int = 0, pooling: str 
             "cls": tokens[0],
             "max": tokens.max(0),
             "mean_sqrt_len": tokens.sum(0) / len(tokens) ** 0.5,
+            # The places count from [CLS], whatever is left out.
+            "weighted_mean": np.average(tokens, 0, np.arange(len(tokens)) + start + 1),
+            "last": tokens[-1],
         }
         vectors.append(pools[pooling] / np.linalg.norm(pools[pooling]))
     return np.stack(vectors)
@@ -154,7 +157,9 @@ def test_prompts_without_text_change_nothing(tmp_path, settings):
     assert_near(SentenceEncoder(folder).encode(TEXTS), compute_vectors(folder, TEXTS))
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean_sqrt_len"])
+@pytest.mark.parametrize(
+    "pooling", ["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
+)
 def test_the_tokens_of_a_prompt_may_be_left_out(tmp_path, pooling):
     prompts = Prompts({**BOTH, "d": "a park "}, "d", is_pooled=False)
     folder = write_folder(tmp_path, prompts, pooling)
@@ -369,7 +374,7 @@ def test_prompts_that_leave_no_room_are_refused(base, tmp_path, flags, sentence)
 
 
 @pytest.mark.needs_extra("sentence_transformers")
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "weighted_mean", "last"])
 @pytest.mark.parametrize("is_pooled", [True, False])
 @pytest.mark.parametrize("default_name", [None, "query"])
 def test_the_vectors_are_those_of_sentence_transformers(tmp_path, pooling, is_pooled, default_name):

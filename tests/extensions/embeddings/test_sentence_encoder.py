@@ -356,11 +356,6 @@ def test_modules_of_a_folder_are_computed_unless_an_argument_says_otherwise(
     ("modes", "message"),
     [
         pytest.param(
-            ["lasttoken"],
-            "the pooling is lasttoken; only one of mean, cls, max",
-            id="last token",
-        ),
-        pytest.param(
             ["cls_token", "max_tokens"],
             "the pooling is cls with max; only one",
             id="two modes",

@@ -38,6 +38,8 @@ POOLS = {
     "cls": lambda vectors: vectors[0],
     "max": lambda vectors: vectors.max(0),
     "mean_sqrt_len": lambda vectors: vectors.sum(0) / len(vectors) ** 0.5,
+    "weighted_mean": lambda vectors: np.average(vectors, 0, range(1, 1 + len(vectors))),
+    "last": lambda vectors: vectors[-1],
 }
 EACH_POOLING = pytest.mark.parametrize(
     ("pooling", "normalize", "projection"),
@@ -46,6 +48,8 @@ EACH_POOLING = pytest.mark.parametrize(
         pytest.param("cls", False, None, id="first token"),
         pytest.param("max", True, None, id="maximum, normalized"),
         pytest.param("mean_sqrt_len", False, 5, id="mean by root of the length, projected"),
+        pytest.param("weighted_mean", True, None, id="weighted mean, normalized"),
+        pytest.param("last", True, None, id="last token, normalized"),
     ],
 )
 
@@ -178,6 +182,8 @@ def test_the_files(base, tmp_path):
         "pooling_mode_max_tokens": False,
         "pooling_mode_mean_tokens": False,
         "pooling_mode_mean_sqrt_len_tokens": True,
+        "pooling_mode_weightedmean_tokens": False,
+        "pooling_mode_lasttoken": False,
     }
     assert contents["2_Dense/config.json"] == {
         "in_features": 16,

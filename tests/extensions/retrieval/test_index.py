@@ -146,9 +146,34 @@ def write_damaged(**changes):
             id="vectors of another model",
         ),
         pytest.param(
-            write_damaged(vectors=CORPUS[1:3, :9]),
+            write_damaged(vectors=np.ones((2, 60), np.float32)),
             "was made by another model",
-            id="vectors of another width",
+            id="wider vectors",
+        ),
+        pytest.param(
+            write_damaged(vectors=CORPUS[2:4, :9]),
+            "was made by another model",
+            id="narrower vectors of another model",
+        ),
+        pytest.param(
+            write_damaged(vectors=np.zeros((2, 48), np.int8)),
+            "nor int8 with ranges, nor binary",
+            id="int8 without ranges",
+        ),
+        pytest.param(
+            write_damaged(vectors=np.zeros((2, 48), np.int8), ranges=np.zeros((2, 47), np.float32)),
+            "its ranges are not the lowest and highest value of each component",
+            id="ranges of other vectors",
+        ),
+        pytest.param(
+            write_damaged(vectors=np.zeros((2, 48), np.int8), ranges=np.zeros((2, 48), np.float32)),
+            "was made by another model",
+            id="int8 of another model",
+        ),
+        pytest.param(
+            write_damaged(vectors=np.zeros((2, 6), np.uint8)),
+            "was made by another model",
+            id="signs of another model",
         ),
     ],
 )
