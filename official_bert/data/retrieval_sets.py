@@ -32,14 +32,14 @@ class RetrievalSet:
         documents: the distinct documents.
         relevant: the rows of the right documents of each query, int[...].
         candidates: the rows that are ranked for each query, int[...]. None ranks all documents.
-        own_rows: the document that is equal to each query and is never ranked, -1 for none.
+        query_rows: the document that is equal to each query and is never ranked, -1 for none.
     """
 
     queries: list[str]
     documents: list[str]
     relevant: list[np.ndarray]
     candidates: list[np.ndarray] | None
-    own_rows: np.ndarray
+    query_rows: np.ndarray
 
     def measure(self, score_blocks: Iterable[np.ndarray]) -> dict[str, float]:
         """Return how high the relevant documents rank. Of equal scores the lower row ranks first.
@@ -76,8 +76,8 @@ class RetrievalSet:
         if self.candidates is not None:
             is_ranked[:] = False
             is_ranked[self.candidates[number]] = True
-        if self.own_rows[number] >= 0:
-            is_ranked[self.own_rows[number]] = False
+        if self.query_rows[number] >= 0:
+            is_ranked[self.query_rows[number]] = False
         ranked_rows = np.flatnonzero(is_ranked)
         order = np.argsort(-scores[ranked_rows], kind="stable")
         is_relevant = np.isin(ranked_rows[order], self.relevant[number])
@@ -116,30 +116,33 @@ def build_retrieval_set(examples: Sequence[Example]) -> RetrievalSet:
             relevant[row] |= positives
     document_rows = {text: row for row, text in enumerate(documents.texts)}
     all_documents = set(document_rows.values())
-    kept = []
+    query_numbers = []
     for row, query in enumerate(queries.texts):
-        own_row = {document_rows.get(query, -1)}
-        relevant[row] -= own_row
-        ranked[row] -= own_row
-        others = ranked[row] if is_labelled else all_documents - own_row
+        query_row = {document_rows.get(query, -1)}
+        relevant[row] -= query_row
+        ranked[row] -= query_row
+        others = ranked[row] if is_labelled else all_documents - query_row
         if relevant[row] and relevant[row] != others:
-            kept.append(row)
-    if not kept:
+            query_numbers.append(row)
+    if not query_numbers:
         raise InputError(
             f"{examples[0].where}: no query has a document to find among others; check "
             "--anchor_column and --positive_column, or give more examples"
         )
-    if len(kept) < len(ranked):
+    if len(query_numbers) < len(ranked):
         logging.info(
-            "%d queries without a right or a wrong document are left out", len(ranked) - len(kept)
+            "%d queries without a right or a wrong document are left out",
+            len(ranked) - len(query_numbers),
         )
-    kept_queries = [queries.texts[row] for row in kept]
+    ranked_queries = [queries.texts[row] for row in query_numbers]
     return RetrievalSet(
-        queries=kept_queries,
+        queries=ranked_queries,
         documents=documents.texts,
-        relevant=[np.array(sorted(relevant[row])) for row in kept],
-        candidates=[np.array(sorted(ranked[row])) for row in kept] if is_labelled else None,
-        own_rows=np.array([document_rows.get(query, -1) for query in kept_queries]),
+        relevant=[np.array(sorted(relevant[row])) for row in query_numbers],
+        candidates=[np.array(sorted(ranked[row])) for row in query_numbers]
+        if is_labelled
+        else None,
+        query_rows=np.array([document_rows.get(query, -1) for query in ranked_queries]),
     )
 
 

@@ -33,7 +33,7 @@ def test_without_labels_the_documents_of_all_queries_are_ranked():
     assert [rows.tolist() for rows in retrieval_set.relevant] == [[0, 1, 3], [2], [4], [5]]
     assert retrieval_set.candidates is None
     # A query that is a document, too, is not ranked for itself.
-    assert retrieval_set.own_rows.tolist() == [-1, -1, 5, 6]
+    assert retrieval_set.query_rows.tolist() == [-1, -1, 5, 6]
 
 
 def test_with_labels_a_query_ranks_its_own_documents():
@@ -57,7 +57,7 @@ def test_metrics_are_those_of_cosines_of_the_same_order(examples):
         documents,
         retrieval_set.relevant,
         retrieval_set.candidates,
-        retrieval_set.own_rows,
+        retrieval_set.query_rows,
     )
     scores = queries @ documents.T
     assert retrieval_set.measure([scores[:1], scores[1:]]) == pytest.approx(expected)

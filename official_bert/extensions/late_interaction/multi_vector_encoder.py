@@ -244,9 +244,9 @@ class MultiVectorEncoder:
                 f"corpus: its vectors have {documents.values.shape[1]} components, those of the "
                 f"model {self.token_width}; encode it with this model"
             )
-        found = token_vectors.search(self.encode_queries(queries), documents, k, num_candidates)
+        rankings = token_vectors.search(self.encode_queries(queries), documents, k, num_candidates)
         results = []
-        for rows in found:
+        for rows in rankings:
             hits = []
             for row, score in rows:
                 hit = {"row": row, "score": score}

@@ -318,10 +318,10 @@ class MaxSimObjective:
         query_vectors = _join(*encode_queries(self._model, self._rules, queries, **settings))
         vectors = _join(*encode_documents(self._model, self._rules, documents, **settings))
         query_vectors, vectors = _pad_equally(query_vectors, vectors)
-        by_example = tf.reshape(
+        example_vectors = tf.reshape(
             vectors, tf.concat([[shape[0], shape[1] - 1], tf.shape(vectors)[1:]], axis=0)
         )
-        return tf.concat([query_vectors[:, None], by_example], axis=1)
+        return tf.concat([query_vectors[:, None], example_vectors], axis=1)
 
     def batch_loss(self, vectors: tf.Tensor, features: dict) -> tf.Tensor:
         """Returns the loss of a whole batch, float32[].

@@ -126,7 +126,7 @@ class TrainingLists:
         queries: the row of each query, int32[n].
         documents: the rows of its documents, int32[n, N].
         labels: their labels, float32[n, N].
-        own_documents: the rows of all documents of a query, by its row; they are not drawn as
+        query_documents: the rows of all documents of a query, by its row; they are not drawn as
             negatives of it.
         num_negatives: the number K of documents of other queries of the batch that each example
             gets; 0 for none.
@@ -137,7 +137,7 @@ class TrainingLists:
     queries: np.ndarray
     documents: np.ndarray
     labels: np.ndarray
-    own_documents: dict[int, set[int]] = dataclasses.field(default_factory=dict)
+    query_documents: dict[int, set[int]] = dataclasses.field(default_factory=dict)
     num_negatives: int = 0
     computed_features: tuple[str, ...] = ()
 
@@ -186,8 +186,8 @@ class TrainingLists:
         candidates = np.unique(batch_documents[batch_documents != NO_DOCUMENT])
         negatives = np.full((len(rows), self.num_negatives), NO_DOCUMENT, np.int32)
         for place, row in enumerate(rows):
-            own = self.own_documents[int(self.queries[row])]
-            others = [document for document in candidates.tolist() if document not in own]
+            documents = self.query_documents[int(self.queries[row])]
+            others = [document for document in candidates.tolist() if document not in documents]
             chosen = draws.permutation(others)[: self.num_negatives]
             negatives[place, : len(chosen)] = chosen
         return negatives
@@ -269,19 +269,19 @@ def build_training_lists(
     documents = np.full(shape, NO_DOCUMENT, np.int32)
     labels = np.zeros(shape, np.float32)
     queries = np.zeros(len(rankings), np.int32)
-    own_documents: dict[int, set[int]] = {}
+    query_documents: dict[int, set[int]] = {}
     for number, ranking in enumerate(rankings):
         queries[number] = rows(ranking.query)
         document_rows = [rows(document.text) for document in ranking.documents]
         documents[number, : len(document_rows)] = document_rows
         labels[number, : len(document_rows)] = ranking.labels
-        own = own_documents.setdefault(int(queries[number]), set())
-        own.update(document_rows)
+        query_rows = query_documents.setdefault(int(queries[number]), set())
+        query_rows.update(document_rows)
     return TrainingLists(
         pairs=PairBuilder(rows.texts, tokenizer, max_seq_length),
         queries=queries,
         documents=documents,
         labels=labels,
-        own_documents=own_documents if num_negatives else {},
+        query_documents=query_documents if num_negatives else {},
         num_negatives=num_negatives,
     )

@@ -21,7 +21,7 @@ from official_bert.modeling.layers import Tensor
 PAIRS = "pairs"  # one document
 LISTS = "lists"  # the documents of a query
 MARGINS = "margins"  # a document, and others that are compared with it
-IN_BATCH = "in_batch"  # a right document and wrong ones, some of them of other queries
+BATCH_NEGATIVES = "in_batch"  # a right document and wrong ones, some of them of other queries
 
 _EXCLUDED = -1e9  # The logit of a document that only fills an example.
 _MU = 10.0  # The share of NDCG-Loss2 in NDCG-Loss2++.
@@ -105,7 +105,7 @@ class MultipleNegativesRanking(Loss):
     Source: Henderson et al. (2017), section 4.4, for a model that reads both texts.
     """
 
-    examples = IN_BATCH
+    examples = BATCH_NEGATIVES
 
     def __call__(self, logits: Tensor, targets: Targets) -> Tensor:
         scores = self.scale * ops.sigmoid(logits)
@@ -216,8 +216,8 @@ class ListNet(Loss):
         is_document = targets.is_document > 0
         logits = ops.where(is_document, logits, _EXCLUDED)
         labels = ops.where(is_document, targets.labels, _EXCLUDED)
-        wanted = ops.softmax(labels)
-        return -ops.sum(wanted * ops.log_softmax(logits), axis=-1)
+        target_probabilities = ops.softmax(labels)
+        return -ops.sum(target_probabilities * ops.log_softmax(logits), axis=-1)
 
 
 LOSSES: dict[str, type[Loss]] = {

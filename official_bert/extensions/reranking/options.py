@@ -27,7 +27,7 @@ _LIST_LOSSES = (
     "list_net",
     "lambda_loss",
 )
-_TAUGHT_LOSSES = ("margin_mse", "mse", "list_net")
+_SCORE_LOSSES = ("margin_mse", "mse", "list_net")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class RerankerOptions(DataFilesOptions, TextTables):
         None,
         changes_training=True,
         names_model=True,
-        only_with={"loss": _TAUGHT_LOSSES},
+        only_with={"loss": _SCORE_LOSSES},
         help="The folder or the name of a reranker whose scores are the labels. Without it, the "
         "labels of the file are the scores of a teacher.",
     )

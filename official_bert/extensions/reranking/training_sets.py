@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from official_bert.data.text_tables import Example
 from official_bert.extensions.reranking.inputs import TrainingLists, build_training_lists
-from official_bert.extensions.reranking.losses import IN_BATCH, LISTS, LOSSES, MARGINS, PAIRS
+from official_bert.extensions.reranking.losses import BATCH_NEGATIVES, LISTS, LOSSES, MARGINS, PAIRS
 from official_bert.extensions.reranking.rankings import (
     Document,
     Ranking,
@@ -56,7 +56,7 @@ def encode(
     else:
         rankings = list(_split_positives(rankings, settings.list_size))
     _CHECKS[settings.loss](rankings, settings)
-    num_negatives = settings.num_negatives if kind == IN_BATCH else 0
+    num_negatives = settings.num_negatives if kind == BATCH_NEGATIVES else 0
     encoded = build_training_lists(rankings, tokenizer, max_seq_length, num_negatives)
     computed_features = ("labels",) if settings.teacher else ()
     return dataclasses.replace(encoded, computed_features=computed_features)

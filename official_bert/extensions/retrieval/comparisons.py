@@ -207,7 +207,7 @@ def index_of(
         return Index(texts, vectors, ranges=encoded.ranges)
     path = os.fspath(corpus)
     index = Index.read(path)
-    if not index.is_of(encode_documents(encoder, list(index.texts[:1]), index.prompt)):
+    if not index.has_model_vectors(encode_documents(encoder, list(index.texts[:1]), index.prompt)):
         raise InputError(
             f"{path}: was made by another model; name that one, or make the index anew"
         )

@@ -76,7 +76,7 @@ class Index:
             return search_binary(queries, self.vectors, k)
         return search(queries, self._rows, k)
 
-    def is_of(self, vectors: np.ndarray) -> bool:
+    def has_model_vectors(self, vectors: np.ndarray) -> bool:
         """Return whether the first vectors may come from the model of others.
 
         Args:

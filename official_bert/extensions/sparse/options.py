@@ -85,7 +85,6 @@ class SparseOptions(DataFilesOptions, TextTables):
     )
     query_flops: float = option(
         5e-5,
-        basic=True,
         check=NOT_NEGATIVE,
         changes_training=True,
         help="The weight of the loss that makes queries sparse: the sum over the vocabulary of the "

@@ -223,8 +223,8 @@ def list_terms(weights: tf.Tensor, max_terms: int | None) -> dict[str, tf.Tensor
             num_terms = context.all_reduce(tf.distribute.ReduceOp.SUM, num_terms)
             num_terms = tf.minimum(num_terms, tf.shape(weights)[1])
     _, indices = tf.math.top_k(sizes, num_terms)
-    kept_weights = tf.gather(weights, indices, batch_dims=1)
-    return {INDICES: tf.identity(indices), WEIGHTS: tf.identity(kept_weights)}
+    largest_weights = tf.gather(weights, indices, batch_dims=1)
+    return {INDICES: tf.identity(indices), WEIGHTS: tf.identity(largest_weights)}
 
 
 def count_documents(inputs: ModelInputs, rows: np.ndarray) -> np.ndarray:

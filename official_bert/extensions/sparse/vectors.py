@@ -67,9 +67,9 @@ def score_blocks(
     Yields:
         float32[query_rows, n]. Equal documents have equal scores.
     """
-    by_word = corpus.T.tocsr()
+    word_rows = corpus.T.tocsr()
     for start in range(0, queries.shape[0], query_rows):
-        yield (queries[start : start + query_rows] @ by_word).toarray()
+        yield (queries[start : start + query_rows] @ word_rows).toarray()
 
 
 def search(

@@ -71,18 +71,18 @@ def _compute(x: tf.Tensor, table: tf.Tensor, is_token: tf.Tensor) -> tuple:
         words = places[:, 1]
         tokens = texts * length + tf.gather_nd(best_tokens, places)
         num_words = tf.shape(table, tf.int64)[0]
-        by_token = tf.SparseTensor(
+        word_gradient = tf.SparseTensor(
             tf.stack([words, tokens], axis=1),
             tf.gather_nd(upstream, places),
             tf.stack([num_words, num_texts * length]),
         )
         flat = tf.reshape(x, (-1, width))
         table_gradient = tf.sparse.sparse_dense_matmul(
-            by_token,
+            word_gradient,
             tf.cast(flat, tf.float32),
         )
         flat_gradient = tf.sparse.sparse_dense_matmul(
-            by_token,
+            word_gradient,
             tf.cast(table, tf.float32),
             adjoint_a=True,
         )
