@@ -11,6 +11,7 @@ import pytest
 from official_bert import catalog
 from official_bert.commands import predict
 from official_bert.extensions.retrieval import mining
+from official_bert.extensions.retrieval.index import Index
 from official_bert.extensions.retrieval.options import MiningOptions
 from official_bert.serving.predictor import Predictor
 from tests import toy
@@ -44,7 +45,7 @@ PLAIN = {
     "margin": None,
     "max_score": None,
 }
-SEARCH = mining.search
+SEARCH = Index.search
 
 
 @pytest.fixture(scope="module")
@@ -233,14 +234,14 @@ def mine(
     """
     window_sizes = []
 
-    def search(window, *arguments):
+    def search(index, window, *arguments):
         window_sizes.append(len(window))
         if len(window_sizes) == stop_at:
             raise KeyboardInterrupt
-        return SEARCH(window, *arguments)
+        return SEARCH(index, window, *arguments)
 
     monkeypatch.setattr(mining, "WINDOW_BATCHES", 2)
-    monkeypatch.setattr(mining, "search", search)
+    monkeypatch.setattr(Index, "search", search)
     options = make_options(folder, model, batch_size=2, **changes)
     if stop_at is None:
         mining.run(options)
