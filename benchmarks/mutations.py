@@ -104,6 +104,9 @@ extensions/distillation/losses.py: extensions/distillation/test_pretraining.py
     return temperature**2 * ops.sum( -> return temperature * ops.sum(
 modeling/losses.py: modeling/test_pretrainer.py tasks/pretraining/test_objective.py
     MASKED_LM_EPSILON = 1e-5 -> MASKED_LM_EPSILON = 1e-1
+modeling/losses.py: extensions/embeddings/test_losses.py
+    ops.where(is_positive, candidate_anchors, -1) -> candidate_anchors
+    (1, 0, *further_axes) -> (0, 1, *further_axes)
 modeling/vocabulary_loss.py: modeling/test_vocabulary_loss.py
     sums.total * tf.exp(sums.largest - largest) -> sums.total
     tf.exp(block.shift - shift) * rate -> rate
@@ -301,9 +304,6 @@ extensions/embeddings/losses.py: extensions/embeddings/test_losses.py
     cosines[:, None] - cosines[None, :] -> cosines[None, :] - cosines[:, None]
     scores[:, None] < scores[None, :] -> scores[:, None] <= scores[None, :]
     near - far + self.margin -> near - far
-    ops.logical_or(has_equal_text, has_equal_anchor) -> has_equal_text
-    candidate_anchors = ops.where(is_positive, -> candidate_anchors = ops.where(True,
-    ops.transpose(values, (1, 0, -> ops.transpose(values, (0, 1,
 data/text_examples.py: data/test_text_examples.py
     for positive in example.positives -> for positive in example.positives[:1]
     min((count for count in counts if count), default=0) -> max((count for count in counts if count), default=0)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # editors and type checkers see the names here
     from official_bert.checkpoints import load_checkpoint
     from official_bert.config import BertConfig
     from official_bert.extensions.embeddings.sentence_encoder import SentenceEncoder
+    from official_bert.extensions.late_interaction.multi_vector_encoder import MultiVectorEncoder
+    from official_bert.extensions.mteb_tasks.encoder import MtebEncoder
+    from official_bert.extensions.sparse.sparse_encoder import SparseEncoder
     from official_bert.fine_tuning.classifier import ClassificationData, Classifier
     from official_bert.io.errors import InputError
     from official_bert.model_io import load_model
@@ -45,8 +48,11 @@ if TYPE_CHECKING:  # editors and type checkers see the names here
         "Classifier",
         "FullTokenizer",
         "InputError",
+        "MtebEncoder",
+        "MultiVectorEncoder",
         "Predictor",
         "SentenceEncoder",
+        "SparseEncoder",
         "keras_optimizer",
         "load_checkpoint",
         "load_model",

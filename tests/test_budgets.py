@@ -31,7 +31,7 @@ MAX_STATEMENTS = {
     "io": 1447,
     "metrics": 497,
     "modeling": 1161,
-    "modules": 1822,
+    "modules": 1825,
     "optimization": 360,
     "options": 523,
     "serving": 1098,

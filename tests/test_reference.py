@@ -32,9 +32,13 @@ def run_example(name: str, folder, learning_rate: str = "3e-4") -> dict:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a small BERT."""
+    """A folder with a small BERT and, if there are such models, one of late interaction."""
     folder = tmp_path_factory.mktemp("reference")
     toy.make_bert_base_dir(folder / "bert")
+    if "MultiVectorEncoder" in official_bert.__all__:
+        from tests.extensions.late_interaction.trained import write_model
+
+        write_model(folder / "my_colbert")
     return folder
 
 

@@ -52,7 +52,7 @@ class MultiVectorEncoder:
         ```python
         from official_bert import MultiVectorEncoder
 
-        encoder = MultiVectorEncoder("my_colbert")
+        encoder = MultiVectorEncoder("/tmp/my_colbert")
         corpus = encoder.encode(["A train left.", "It rained."]).quantize()
         encoder.search("When did the train leave?", corpus, k=1)
         # [{"row": 0, "score": ...}]

@@ -40,7 +40,7 @@ class Targets(NamedTuple):
     is_document: Tensor
 
 
-class Loss:
+class RerankingLoss:
     """A loss; its docstring has the formula and the source.
 
     Attributes:
@@ -76,7 +76,7 @@ class Loss:
         return ops.ones_like(targets.labels[:, 0])
 
 
-class BinaryCrossEntropy(Loss):
+class BinaryCrossEntropy(RerankingLoss):
     """The cross-entropy of the label of a pair: -w y log s(x) - (1 - y) log(1 - s(x)).
 
     x is the logit, s the sigmoid, y the label, from 0 to 1, and w --positive_weight.
@@ -95,7 +95,7 @@ class BinaryCrossEntropy(Loss):
         return losses[:, 0]
 
 
-class MultipleNegativesRanking(Loss):
+class MultipleNegativesRanking(RerankingLoss):
     """The cross-entropy of the first document among all of the example.
 
         -log( exp(scale s(x_0)) / sum_n exp(scale s(x_n)) )
@@ -114,7 +114,7 @@ class MultipleNegativesRanking(Loss):
         return ops.logsumexp(scores, axis=-1) - first_score
 
 
-class MarginMse(Loss):
+class MarginMse(RerankingLoss):
     """The squared error of the margins of the first document over the others.
 
         ((x_0 - x_n) - (y_0 - y_n))^2
@@ -134,10 +134,15 @@ class MarginMse(Loss):
         return total / ops.maximum(self.weights(targets), 1.0)
 
     def weights(self, targets: Targets) -> Tensor:
+        """Returns the number of margins of each example, float32[B].
+
+        Args:
+            targets: the labels of the documents.
+        """
         return ops.sum(targets.is_document[:, 1:], axis=-1)
 
 
-class Mse(Loss):
+class Mse(RerankingLoss):
     """The squared error of the logit of a pair: (x - y)^2."""
 
     examples = PAIRS
@@ -146,7 +151,7 @@ class Mse(Loss):
         return ops.square(logits - targets.labels)[:, 0]
 
 
-class RankNet(Loss):
+class RankNet(RerankingLoss):
     """The cross-entropy of the order of two documents with different labels.
 
         -log2 s(x_i - x_j)   for all i, j with y_i > y_j
@@ -203,7 +208,7 @@ class LambdaLoss(RankNet):
         return weights * gain_differences
 
 
-class ListNet(Loss):
+class ListNet(RerankingLoss):
     """The cross-entropy of two distributions over the documents of a query.
 
         -sum_n softmax(y)_n log softmax(x)_n
@@ -220,7 +225,7 @@ class ListNet(Loss):
         return -ops.sum(target_probabilities * ops.log_softmax(logits), axis=-1)
 
 
-LOSSES: dict[str, type[Loss]] = {
+LOSSES: dict[str, type[RerankingLoss]] = {
     "binary_cross_entropy": BinaryCrossEntropy,
     "multiple_negatives_ranking": MultipleNegativesRanking,
     "margin_mse": MarginMse,

@@ -11,7 +11,7 @@ from official_bert.extensions.embeddings.losses import LOSSES as REGISTERED_LOSS
 from official_bert.extensions.embeddings.options import LOSSES
 from official_bert.io.errors import InputError
 
-RANKING, SIMCSE, COSENT, COSINE, TRIPLET, MSE = LOSSES
+RANKING, SIMCSE, COSENT, COSINE, TRIPLET, MSE, *_ = LOSSES
 
 
 def pairs(
