@@ -10,8 +10,8 @@ import threading
 import numpy as np
 import pytest
 
-from official_bert.extensions.retrieval import mining, vector_search
-from official_bert.extensions.retrieval.index import write_index
+from official_bert.extensions.retrieval import mining
+from official_bert.extensions.retrieval.index import Index, write_index
 from official_bert.extensions.retrieval.options import MiningOptions
 from official_bert.io.errors import InputError
 from official_bert.serving.extensible import Extensible
@@ -241,6 +241,7 @@ def killed(tmp_path, monkeypatch):
     written.
     """
     monkeypatch.setattr(mining, "WINDOW_BATCHES", 1)
+    whole_search = Index.search
     whole = mine(tmp_path, batch_size=1)
     (tmp_path / "o.jsonl").unlink()
     calls = []
@@ -249,10 +250,10 @@ def killed(tmp_path, monkeypatch):
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return vector_search.search(*arguments)
+        return whole_search(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(mining, "search", search)
+        patch.setattr(Index, "search", search)
         with pytest.raises(KeyboardInterrupt):
             mine(tmp_path, batch_size=1)
     return tmp_path, whole
