@@ -39,7 +39,7 @@ class _FsspecFiles:
 
     def __init__(self, scheme: str):
         try:
-            import fsspec
+            import fsspec  # pyright: ignore[reportMissingImports]
 
             self._system = fsspec.filesystem(scheme)
         except (ValueError, ImportError) as error:
