@@ -386,11 +386,14 @@ def test_the_vectors_are_those_of_sentence_transformers(tmp_path, pooling, is_po
     ours = convert(folder, tmp_path / "converted" / "folder")
     encoder = SentenceEncoder(ours)
     library = sentence_transformers.SentenceTransformer(ours, device="cpu")
-    for name in ("encode", "encode_query", "encode_document"):
+    for name in ("encode", "encode_query"):
         expected = getattr(library, name)(TEXTS)
         np.testing.assert_allclose(getattr(encoder, name)(TEXTS), expected, atol=1e-6)
+    # Version 6.2 adds an empty prompt `document`, which its encode_document takes for `passage`.
+    assert library.prompts == {**BOTH, "document": ""}
     expected = library.encode(TEXTS, prompt_name="passage")
     np.testing.assert_allclose(encoder.encode(TEXTS, prompt_name="passage"), expected, atol=1e-6)
+    np.testing.assert_allclose(encoder.encode_document(TEXTS), expected, atol=1e-6)
     library.save(str(tmp_path / "theirs"))
     theirs = SentenceEncoder(str(tmp_path / "theirs"))
     assert theirs._prompts.is_pooled == is_pooled
