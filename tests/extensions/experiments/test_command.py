@@ -248,7 +248,7 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
 def places(tmp_path_factory) -> dict[str, object]:
     """The flags that name data, models and the output of all experiments, which share steps."""
     folder = tmp_path_factory.mktemp("experiments")
-    base = toy.make_bert_base_dir(folder / "base")
+    base = toy.make_bert_base_dir(folder / "base", num_hidden_layers=2)  # table 7 reads the first
     large = toy.make_bert_base_dir(folder / "large")
     return {
         "model": f"base={base},large={large}",
