@@ -32,7 +32,7 @@ from official_bert.fine_tuning.classifier import ClassificationData, Classifier
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io import files, progress, reading, writing
 from official_bert.io.errors import InputError, did_you_mean, naming_arguments
-from official_bert.model_dir import ModelFolder, TaskRecord
+from official_bert.model_dir import ModelFolder, TaskRecord, has_checkpoints
 from official_bert.options.training import BIAS_CORRECTED
 from official_bert.serving.predictor import check_value
 from official_bert.tasks.classification.settings import ClassificationSettings
@@ -176,8 +176,11 @@ def train(options: FewShotOptions, sets: Mapping[str, Source], overwrite: bool) 
     texts = [example.text_a for example in examples]
     labels = [str(example.label) for example in examples]  # of one label each
     pairs.check_labels(labels, options.train_file)
-    _check_folder(options, texts, labels, overwrite)
+    if "dev" in sets:
+        processor.get_dev_examples("")  # A wrong file is named before the training.
     encoder = model_hub.local_path(options.model)
+    open_checkpoint(find_layout(encoder).encoder)  # And so is a wrong model.
+    _check_folder(options, texts, labels, overwrite)
     if options.train_encoder:
         encoder = _train_encoder(options, texts, labels)
     names = processor.get_labels()
@@ -197,13 +200,23 @@ def _check_folder(
     content = json.dumps([list(texts), list(labels)])
     identity = {"flags": flags, "examples": hashlib.sha256(content.encode()).hexdigest()}
     path = os.path.join(options.output_dir, _IDENTITY)
-    if files.exists(path) and reading.read_json(path) != identity:
+    encoder = os.path.join(options.output_dir, _ENCODER)
+    classifier = os.path.join(options.output_dir, f"{loading.TF1_NAME}.index")
+    if has_checkpoints(options.output_dir):
+        raise InputError(
+            f"{options.output_dir}: holds the checkpoints of another training; give another "
+            "--output_dir"
+        )
+    is_trained = has_checkpoints(encoder) or files.exists(classifier)
+    is_other = not files.exists(path) or reading.read_json(path) != identity
+    if is_trained and is_other:
         if not overwrite:
             raise InputError(
-                f"{options.output_dir}: holds a classifier that was trained on other examples or "
-                "with other flags; give another --output_dir, or delete the folder"
+                f"{options.output_dir}: holds a model that was trained on other examples or with "
+                "other flags; give another --output_dir, or delete the folder"
             )
-        files.remove_folder(options.output_dir)
+        if files.exists(encoder):
+            files.remove_folder(encoder)
     files.make_folder(options.output_dir)
     with writing.replacing(path) as file:
         file.write(json.dumps(identity, indent=2) + "\n")

@@ -67,8 +67,8 @@ def test_the_classifier_is_a_logistic_regression_on_the_vectors(work):
     answers = Predictor(str(work / "out"))(TEXTS)
 
     assert regression.classes_.tolist() == ["home", "travel"]
-    found = [list(answer["probabilities"].values()) for answer in answers]
-    np.testing.assert_allclose(found, expected, atol=1e-3)
+    probabilities = [list(answer["probabilities"].values()) for answer in answers]
+    np.testing.assert_allclose(probabilities, expected, atol=1e-3)
     right = [answer["label"] == label for answer, (_, label) in zip(answers, DEV, strict=True)]
     results = (work / "out" / "eval_results.txt").read_text()
     assert f"eval_accuracy = {np.float32(np.mean(right))!s}\n" in results
@@ -92,9 +92,9 @@ def test_exports_answer_as_the_folder(work, tmp_path):
         target = tmp_path / name
         export = flag_list(model=work / "out", export_dir=target, **options)
         run_here("export_saved_model", *export)
-        for found, wanted in zip(Predictor(str(target))(TEXTS), expected, strict=True):
-            assert found["label"] == wanted["label"]
-            assert found["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
+        for answer, wanted in zip(Predictor(str(target))(TEXTS), expected, strict=True):
+            assert answer["label"] == wanted["label"]
+            assert answer["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
 
 
 def test_run_classifier_evaluates_and_does_not_train_it(work, tmp_path):
@@ -124,7 +124,34 @@ def test_the_same_command_goes_on_and_another_is_refused(work):
             write_table(work / "dev.tsv", [*DEV, ("noon", "travel")])
         ended = end_of("run_few_shot", *flags(work, **changes))
         assert ended.status == 1
-        assert "holds a classifier that was trained on other examples" in ended.sentence
+        assert "holds a model that was trained on other examples" in ended.sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"model": "missing"}, "missing"),
+        ({"dev_file": "missing.tsv"}, "missing.tsv"),
+        ({"train_file": "missing.tsv"}, "missing.tsv"),
+        ({"dev_file": "others.tsv"}, "others.tsv"),
+        ({"train_file": "empty.tsv"}, "empty.tsv"),
+    ],
+)
+def test_a_wrong_path_is_named_before_anything_is_written(work, tmp_path, changes, sentence):
+    (tmp_path / "empty.tsv").write_text("")
+    write_table(tmp_path / "others.tsv", [("noon", "food")])
+    paths = {name: tmp_path / path for name, path in changes.items()}
+    ended = end_of("run_few_shot", *flags(work, **paths, output_dir=tmp_path / "out"))
+    assert ended.status == 1
+    assert sentence in ended.sentence
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_folder_of_another_training_is_refused(work, tmp_path):
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
+    ended = end_of("run_few_shot", *flags(work, output_dir=tmp_path))
+    assert ended.status == 1
+    assert "holds the checkpoints of another training" in ended.sentence
 
 
 def test_ranking_needs_no_pairs_of_two_labels(work, tmp_path):
@@ -137,9 +164,9 @@ def test_ranking_needs_no_pairs_of_two_labels(work, tmp_path):
 
 def test_python_trains_without_the_encoder_and_replaces_a_classifier(work, tmp_path):
     texts, labels = zip(*TRAIN, strict=True)
-    given = {"model": work / "bert", "train_encoder": False, "max_seq_length": 16, "verbose": 0}
+    settings = {"model": work / "bert", "train_encoder": False, "max_seq_length": 16, "verbose": 0}
     dev = (TEXTS, [label for _, label in DEV])
-    classifier = Classifier.few_shot(tmp_path / "few", texts, labels, dev=dev, **given)
+    classifier = Classifier.few_shot(tmp_path / "few", texts, labels, dev=dev, **settings)
     regression = LogisticRegression(max_iter=1000).fit(vectors_of(work / "bert", texts), labels)
     answers = classifier.classify(TEXTS)
     assert [answer["label"] for answer in answers] == regression.predict(
@@ -148,11 +175,13 @@ def test_python_trains_without_the_encoder_and_replaces_a_classifier(work, tmp_p
     assert 0 <= classifier.metrics["eval_accuracy"] <= 1
     assert not (tmp_path / "few" / "encoder").exists()
 
+    (tmp_path / "few" / "notes.txt").write_text("mine")
     others = [label.upper() for label in labels]
-    with pytest.raises(InputError, match="trained on other examples or with other flags"):
-        Classifier.few_shot(tmp_path / "few", texts, others, **given)
-    replaced = Classifier.few_shot(tmp_path / "few", texts, others, overwrite=True, **given)
+    with pytest.raises(InputError, match="trained on other examples or with"):
+        Classifier.few_shot(tmp_path / "few", texts, others, **settings)
+    replaced = Classifier.few_shot(tmp_path / "few", texts, others, overwrite=True, **settings)
     assert replaced.classify("the mat")["label"] in ("HOME", "TRAVEL")
+    assert (tmp_path / "few" / "notes.txt").exists()  # what others have put there stays
     assert "few_shot" in dir(Classifier)
 
 
@@ -171,9 +200,9 @@ def test_python_trains_without_the_encoder_and_replaces_a_classifier(work, tmp_p
 )
 def test_arguments_that_cannot_be_used_are_named(work, tmp_path, arguments, sentence):
     texts, labels = zip(*TRAIN, strict=True)
-    given = {"texts": texts, "labels": labels, "model": work / "bert", **arguments}
+    settings = {"texts": texts, "labels": labels, "model": work / "bert", **arguments}
     with pytest.raises(InputError, match=sentence):
-        Classifier.few_shot(tmp_path / "no", **given)
+        Classifier.few_shot(tmp_path / "no", **settings)
     assert not (tmp_path / "no").exists()
 
 

@@ -18,19 +18,19 @@ def draw(seed=1, num_pairs=6, has_negatives=True):
 
 
 def test_each_text_begins_as_many_pairs_of_one_label_as_of_two():
-    drawn = draw()
-    counts = collections.Counter((pair.first, pair.has_same_label) for pair in drawn)
+    all_pairs = draw()
+    counts = collections.Counter((pair.first, pair.has_same_label) for pair in all_pairs)
     assert counts == dict.fromkeys(itertools.product(TEXTS, [True, False]), 6)
-    for first, second, has_same_label in drawn:
+    for first, second, has_same_label in all_pairs:
         assert first != second
         assert (LABEL_BY_TEXT[first] == LABEL_BY_TEXT[second]) == has_same_label
-    assert len({pair[:2] for pair in drawn if pair.first == "a"}) > 4  # of 6 that are possible
+    assert len({pair[:2] for pair in all_pairs if pair.first == "a"}) > 4  # of 6 that are possible
 
 
 def test_without_negatives_the_pairs_of_one_label_remain():
-    drawn = draw(has_negatives=False)
-    assert len(drawn) == 6 * len(TEXTS)
-    assert all(LABEL_BY_TEXT[first] == LABEL_BY_TEXT[second] for first, second, _ in drawn)
+    all_pairs = draw(has_negatives=False)
+    assert len(all_pairs) == 6 * len(TEXTS)
+    assert all(LABEL_BY_TEXT[first] == LABEL_BY_TEXT[second] for first, second, _ in all_pairs)
 
 
 def test_the_seed_decides():

@@ -45,8 +45,8 @@ def test_a_search_ranks_by_dot_products(encoder):
     assert [hit["row"] for hit in hits] == best.tolist()
     assert [hit["text"] for hit in hits] == [TEXTS[row] for row in best]
     assert [hit["score"] for hit in hits] == pytest.approx(scores[best], rel=1e-5)
-    (of_matrix,) = encoder.search([query], matrix, k=2)
-    assert of_matrix == [{"row": hit["row"], "score": hit["score"]} for hit in hits]
+    (hits_without_text,) = encoder.search([query], matrix, k=2)
+    assert hits_without_text == [{"row": hit["row"], "score": hit["score"]} for hit in hits]
     assert encoder.search([], matrix) == []
     assert len(encoder.search(query, TEXTS, k=9)) == 4
 

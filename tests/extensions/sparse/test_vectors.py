@@ -59,9 +59,9 @@ def test_a_matrix_leaves_out_words_of_weight_0():
 
 
 def test_sparsity_counts_words():
-    found = measure_sparsity(matrix(QUERIES), matrix(DENSE))
+    sparsity = measure_sparsity(matrix(QUERIES), matrix(DENSE))
     query_words, document_words = QUERIES != 0, DENSE != 0
     shared = query_words.astype(int) @ document_words.T.astype(int)
-    assert found["query_terms"] == pytest.approx(query_words.sum(axis=1).mean())
-    assert found["document_terms"] == pytest.approx(document_words.sum(axis=1).mean())
-    assert found["flops"] == pytest.approx(shared.mean())
+    assert sparsity["query_terms"] == pytest.approx(query_words.sum(axis=1).mean())
+    assert sparsity["document_terms"] == pytest.approx(document_words.sum(axis=1).mean())
+    assert sparsity["flops"] == pytest.approx(shared.mean())
