@@ -5,7 +5,8 @@ In: TREC answer selection, and the folder of an encoder. Out: tables, and a line
 for each finished run. Runs that this file already contains are not repeated; each is a process of
 its own.
 
-    python benchmarks/reranking.py losses --data=data --model=minilm --work_dir=work --output=reranking.jsonl
+    python benchmarks/reranking.py losses --data=data --model=minilm --work_dir=work \
+        --output=reranking.jsonl
 
 `losses`: 50 updates of each loss from the same weights on the same documents in the same order,
 without dropout. The classes of sentence-transformers are trained with the original's optimizer of

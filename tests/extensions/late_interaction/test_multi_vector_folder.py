@@ -25,12 +25,12 @@ def convert(model: str, folder: pathlib.Path, output_format: str = "huggingface"
 
 
 def assert_same(encoder: MultiVectorEncoder, documents, queries):
-    for found, expected in (
+    for token_vectors, expected in (
         (encoder.encode(TEXTS), documents),
         (encoder.encode_queries(TEXTS), queries),
     ):
-        assert np.diff(found.starts).tolist() == [len(one) for one in expected]
-        np.testing.assert_allclose(found.values, np.concatenate(expected), atol=1e-5)
+        assert np.diff(token_vectors.starts).tolist() == [len(one) for one in expected]
+        np.testing.assert_allclose(token_vectors.values, np.concatenate(expected), atol=1e-5)
 
 
 def vectors_of(encoder: MultiVectorEncoder):

@@ -92,14 +92,14 @@ def test_negatives_are_documents_of_other_queries_of_the_batch(tokenizer):
     assert not batch["labels"][:, 3:].any()
 
     negatives = encoded._draw_negatives(rows)
-    own = {
+    query_documents = {
         row: set(encoded.documents[encoded.queries == encoded.queries[row]].ravel()) for row in rows
     }
     in_batch = set(encoded.documents[rows].ravel()) - {NO_DOCUMENT}
-    for row, drawn in zip(rows, negatives, strict=True):
-        chosen = set(drawn.tolist()) - {NO_DOCUMENT}
-        assert chosen <= in_batch - own[row]
-        assert len(chosen) == min(3, len(in_batch - own[row]))
+    for row, documents in zip(rows, negatives, strict=True):
+        chosen = set(documents.tolist()) - {NO_DOCUMENT}
+        assert chosen <= in_batch - query_documents[row]
+        assert len(chosen) == min(3, len(in_batch - query_documents[row]))
     # The same batch draws the same documents, however often it is read.
     np.testing.assert_array_equal(negatives, encoded._draw_negatives(rows))
     alone = encoded.features(np.array([1]), 12)

@@ -1,4 +1,4 @@
-"""Weights of words follow from the logits of the masked LM, computed by numpy; and so do look-ups."""
+"""Weights of words, and look-ups, follow from the logits of the masked LM, computed by numpy."""
 
 import numpy as np
 import pytest
