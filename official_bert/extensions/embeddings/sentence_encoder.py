@@ -30,9 +30,9 @@ from official_bert.extensions.embeddings.sentence_folder import (
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
-from official_bert.io.reading import has_type
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, pool_texts
+from official_bert.serving.encoding import check_positive, choose_max_seq_length
 from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
 from official_bert.serving.extensible import Extensible
 from official_bert.tokenization import FullTokenizer, convert_to_unicode
@@ -148,13 +148,7 @@ class SentenceEncoder(Extensible):
         self.model = BertModel.from_pretrained(checkpoint)
         self.tokenizer = FullTokenizer.from_pretrained(modules.encoder)
         longest = self.model.config.max_position_embeddings
-        default_length = min(modules.max_seq_length or longest, longest)
-        self.max_seq_length = default_length if max_seq_length is None else max_seq_length
-        if self.max_seq_length > longest:
-            raise InputError(
-                f"max_seq_length={max_seq_length}: the model was made for sequences up to "
-                f"{longest} tokens"
-            )
+        self.max_seq_length = choose_max_seq_length(max_seq_length, modules.max_seq_length, longest)
         self._layers = _layers_after_pooling(modules, normalize)
         self._prompts = modules.prompts
         if self._layers[-1:] != [normalized]:  # of vectors of norm 1 the cosine is the dot product
@@ -297,8 +291,7 @@ class SentenceEncoder(Extensible):
         prompt_name: str | None,
     ) -> np.ndarray:
         form = self._prompts.make_call_form(self.max_seq_length, role, prompt_name, prompt)
-        if not has_type(batch_size, int) or batch_size < 1:
-            raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")
+        check_positive("batch_size", batch_size)
         texts = list_texts("texts", texts)
         # Characters tell enough about tokens.
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))

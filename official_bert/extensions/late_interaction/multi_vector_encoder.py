@@ -6,11 +6,10 @@ export. Output: `TokenVectors`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from official_bert import model_hub
 from official_bert.checkpoints import open_checkpoint
@@ -30,10 +29,14 @@ from official_bert.extensions.late_interaction.task import (
 )
 from official_bert.extensions.late_interaction.token_features import TokenRules
 from official_bert.extensions.late_interaction.token_vectors import TokenVectors
-from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 from official_bert.io.errors import InputError
-from official_bert.io.progress import counted
 from official_bert.io.reading import has_type
+from official_bert.serving.encoding import (
+    choose_max_seq_length,
+    compile_signatures,
+    like_length_batches,
+    run_export,
+)
 from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import list_texts
@@ -75,26 +78,17 @@ class MultiVectorEncoder:
             InputError: the folder has no model that can be used, or an argument does not fit it.
         """
         self._folder = folder = model_hub.local_path(folder)
-        if max_seq_length is not None and (not has_type(max_seq_length, int) or max_seq_length < 1):
-            raise InputError(f"max_seq_length={max_seq_length!r}: must be a positive whole number")
         set_threads(num_threads)
         self._least_query_length = 0
         if is_export(folder):
             longest = recorded_length = self._open_export(folder, num_threads)
         else:
             longest, recorded_length = self._load(folder)
-        self.max_seq_length = min(recorded_length or longest, longest)
-        if max_seq_length is not None:
-            self.max_seq_length = max_seq_length
-        if self.max_seq_length > longest:
-            raise InputError(
-                f"max_seq_length={max_seq_length}: the model was made for sequences up to "
-                f"{longest} tokens"
-            )
+        self.max_seq_length = choose_max_seq_length(max_seq_length, recorded_length, longest)
 
     def _open_export(self, folder: str, num_threads: int | None) -> int:
         """Opens an export; returns its length."""
-        self.model = self._opened = opened = OpenedExport(folder, num_threads)
+        self.model = opened = OpenedExport(folder, num_threads)
         settings = opened.record.settings
         if opened.record.family != LATE_INTERACTION or settings["export_text"]:
             raise InputError(
@@ -103,7 +97,7 @@ class MultiVectorEncoder:
             )
         self.tokenizer = opened.tokenizer
         self.token_width = settings["token_width"]
-        self._run = self._run_export
+        self._run = run_export(opened)
         return settings["max_seq_length"]
 
     def _load(self, folder: str) -> tuple[int, int | None]:
@@ -145,25 +139,8 @@ class MultiVectorEncoder:
             vectors, counts = encode_queries(model, rules, batch)
             return {VECTORS: vectors, COUNTS: counts}
 
-        # One trace for all shapes.
-        signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ENCODER_INPUTS}
-        self._functions = {}
-        for name, function in ((DEFAULT, run_documents), (QUERY_SIGNATURE, run_queries)):
-            self._functions[name] = tf.function(
-                function, input_signature=[signature], autograph=False
-            )
-        self._run = self._run_model
+        self._run = compile_signatures({DEFAULT: run_documents, QUERY_SIGNATURE: run_queries})
         return model.config.max_position_embeddings, modules.max_seq_length
-
-    def _run_model(self, name: str, batch: dict) -> Mapping[str, Any]:
-        return self._functions[name](batch)
-
-    def _run_export(self, name: str, batch: dict) -> Mapping[str, Any]:
-        if name == QUERY_SIGNATURE:
-            # The form of the further signatures of an export, which read positions.
-            no_positions = np.zeros((len(batch["input_ids"]), 1), np.int32)
-            batch = batch | {MASKED_LM_POSITIONS: no_positions}
-        return self._opened(name, batch)
 
     def __repr__(self) -> str:
         return (
@@ -190,17 +167,12 @@ class MultiVectorEncoder:
         return self._encode(QUERY_SIGNATURE, texts, batch_size)
 
     def _encode(self, signature: str, texts: str | Iterable[str], batch_size: int) -> TokenVectors:
-        if not has_type(batch_size, int) or batch_size < 1:
-            raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")
         texts = list_texts("texts", texts)
         length = self.max_seq_length
         if signature == QUERY_SIGNATURE:
             length = max(length, self._least_query_length)
-        # Characters tell enough about tokens.
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         encoded: list[Any] = [None] * len(texts)
-        for start in counted(range(0, len(order), batch_size), "batches of texts"):
-            rows = order[start : start + batch_size]
+        for rows in like_length_batches(texts, batch_size):
             batch = [texts[row] for row in rows]
             outputs = self._run(signature, self.tokenizer(batch, max_seq_length=length))
             vectors = np.asarray(outputs[VECTORS])

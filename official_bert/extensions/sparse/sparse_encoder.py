@@ -6,7 +6,7 @@ Output: a matrix of SciPy, float32[texts, vocabulary].
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +19,15 @@ from official_bert.extensions.sparse.model import BertSparseEncoder
 from official_bert.extensions.sparse.options import MODEL, SPARSE
 from official_bert.extensions.sparse.sparse_folder import HEAD_WEIGHT, SparseModules
 from official_bert.extensions.sparse.task import INDICES, QUERY_SIGNATURE, WEIGHTS, list_terms
-from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 from official_bert.io.errors import InputError
-from official_bert.io.progress import counted
 from official_bert.io.reading import has_type
+from official_bert.serving.encoding import (
+    check_positive,
+    choose_max_seq_length,
+    compile_signatures,
+    like_length_batches,
+    run_export,
+)
 from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import list_texts
@@ -75,28 +80,20 @@ class SparseEncoder:
             InputError: the folder has no model that can be used, or an argument does not fit it.
         """
         self._folder = folder = model_hub.local_path(folder)
-        for name, value in (("max_terms", max_terms), ("max_seq_length", max_seq_length)):
-            if value is not None and (not has_type(value, int) or value < 1):
-                raise InputError(f"{name}={value!r}: must be a positive whole number")
+        if max_terms is not None:
+            check_positive("max_terms", max_terms)
         set_threads(num_threads)
         if is_export(folder):
             longest, recorded_length = self._open_export(folder, num_threads)
         else:
             longest, recorded_length = self._load(folder)
         self.max_terms = self.max_terms if max_terms is None else max_terms
-        self.max_seq_length = min(recorded_length or longest, longest)
-        if max_seq_length is not None:
-            self.max_seq_length = max_seq_length
-        if self.max_seq_length > longest:
-            raise InputError(
-                f"max_seq_length={max_seq_length}: the model was made for sequences up to "
-                f"{longest} tokens"
-            )
+        self.max_seq_length = choose_max_seq_length(max_seq_length, recorded_length, longest)
         self._words = {number: word for word, number in self.tokenizer.vocab.items()}
 
     def _open_export(self, folder: str, num_threads: int | None) -> tuple[int, int]:
         """Opens an export; returns its length, twice, as `_load` does."""
-        self.model = self._opened = opened = OpenedExport(folder, num_threads)
+        self.model = opened = OpenedExport(folder, num_threads)
         settings = opened.record.settings
         if opened.record.family != SPARSE or settings["export_text"]:
             raise InputError(
@@ -106,7 +103,7 @@ class SparseEncoder:
         self.max_terms = settings.get("max_terms")
         self._query_encoder = settings.get("query_encoder", MODEL)
         self.vocab_size = len(self.tokenizer.vocab)
-        self._run = self._run_export
+        self._run = run_export(opened)
         return settings["max_seq_length"], settings["max_seq_length"]
 
     def _load(self, folder: str) -> tuple[int, int | None]:
@@ -138,26 +135,13 @@ class SparseEncoder:
         self.max_terms = modules.max_terms
         self._query_encoder = modules.query_encoder
         self.vocab_size = config.vocab_size
-        # One trace for all shapes.
-        signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ENCODER_INPUTS}
-        self._functions = {}
-        encoders: dict[str, Any] = {DEFAULT: model, QUERY_SIGNATURE: model.encode_queries}
-        for name, encode in encoders.items():
-            self._functions[name] = tf.function(
-                _make_terms_function(encode), input_signature=[signature], autograph=False
-            )
-        self._run = self._run_model
+        self._run = compile_signatures(
+            {
+                DEFAULT: _make_terms_function(model),
+                QUERY_SIGNATURE: _make_terms_function(model.encode_queries),
+            }
+        )
         return config.max_position_embeddings, modules.max_seq_length
-
-    def _run_model(self, name: str, batch: dict) -> Mapping[str, Any]:
-        return self._functions[name](batch)
-
-    def _run_export(self, name: str, batch: dict) -> Mapping[str, Any]:
-        if name == QUERY_SIGNATURE:
-            # The form of the further signatures of an export, which read positions.
-            no_positions = np.zeros((len(batch["input_ids"]), 1), np.int32)
-            batch = batch | {MASKED_LM_POSITIONS: no_positions}
-        return self._opened(name, batch)
 
     def __repr__(self) -> str:
         return (
@@ -191,15 +175,13 @@ class SparseEncoder:
         return self._encode(QUERY_SIGNATURE if is_lookup else DEFAULT, texts, batch_size)
 
     def _encode(self, signature: str, texts: str | Iterable[str], batch_size: int) -> csr_matrix:
-        if not has_type(batch_size, int) or batch_size < 1:
-            raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")
         scipy_sparse = vectors.import_scipy()
         texts = list_texts("texts", texts)
-        # Characters tell enough about tokens.
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        order: list[int] = []
         blocks = [scipy_sparse.csr_matrix((0, self.vocab_size), dtype=np.float32)]
-        for start in counted(range(0, len(order), batch_size), "batches of texts"):
-            batch = [texts[row] for row in order[start : start + batch_size]]
+        for rows in like_length_batches(texts, batch_size):
+            order += rows
+            batch = [texts[row] for row in rows]
             outputs = self._run(
                 signature, self.tokenizer(batch, max_seq_length=self.max_seq_length)
             )
