@@ -33,7 +33,7 @@ MAX_STATEMENTS = {
     "modeling": 1161,
     "modules": 1825,
     "optimization": 360,
-    "options": 523,
+    "options": 525,
     "serving": 1140,
     "tasks": 4058,
     "training": 2017,

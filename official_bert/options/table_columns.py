@@ -3,7 +3,7 @@
 import dataclasses
 
 from official_bert.options.fields import option
-from official_bert.options.fine_tuning import CSV, DATA_FORMATS, NO_QUOTING
+from official_bert.options.fine_tuning import CSV, DATA_FORMATS, NO_QUOTING, DataFilesOptions
 
 # The parts of an example, and the usual names of their columns, in lower case.
 USUAL_NAMES = {
@@ -66,4 +66,16 @@ class TextTables:
         None,
         choices=DATA_FORMATS,
         help="The format of tables whose names do not end in .tsv, .csv, .jsonl or .parquet.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RelatedTextsOptions(DataFilesOptions, TextTables):
+    """The flags of the trainings on tables of related texts, or on one sentence a line."""
+
+    data_dir: str | None = option(
+        None,
+        basic=True,
+        help="The folder with the files train, dev and test, each a .tsv, .csv, .jsonl, .parquet "
+        "or .txt.",
     )

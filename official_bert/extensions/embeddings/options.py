@@ -4,9 +4,9 @@ import dataclasses
 from typing import ClassVar
 
 from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, SIZE, option
-from official_bert.options.fine_tuning import WINDOW_POOLINGS, DataFilesOptions
+from official_bert.options.fine_tuning import WINDOW_POOLINGS
 from official_bert.options.serving import POOLINGS
-from official_bert.options.table_columns import TextTables
+from official_bert.options.table_columns import RelatedTextsOptions
 
 EMBEDDING = "embedding"  # the name of the family, and of its task
 LOSSES = (
@@ -54,16 +54,10 @@ class EmbeddingServing:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EmbeddingOptions(DataFilesOptions, TextTables):
+class EmbeddingOptions(RelatedTextsOptions):
     script: ClassVar[str] = "run_embeddings"
     task_name: ClassVar[str] = "embedding"
 
-    data_dir: str | None = option(
-        None,
-        basic=True,
-        help="The folder with the files train, dev and test, each a .tsv, .csv, .jsonl, .parquet "
-        "or .txt.",
-    )
     loss: str = option(
         LOSSES[0],
         basic=True,

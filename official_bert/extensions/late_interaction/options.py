@@ -4,8 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from official_bert.options.fields import LENGTH_OR_NONE, POSITIVE, SIZE, option
-from official_bert.options.fine_tuning import DataFilesOptions
-from official_bert.options.table_columns import TextTables
+from official_bert.options.table_columns import RelatedTextsOptions
 
 LATE_INTERACTION = "late_interaction"  # the name of the family, and of its task
 LOSSES = ("multiple_negatives_ranking", "margin_mse")
@@ -55,16 +54,10 @@ class LateInteractionServing:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LateInteractionOptions(DataFilesOptions, TextTables):
+class LateInteractionOptions(RelatedTextsOptions):
     script: ClassVar[str] = "run_late_interaction"
     task_name: ClassVar[str] = LATE_INTERACTION
 
-    data_dir: str | None = option(
-        None,
-        basic=True,
-        help="The folder with the files train, dev and test, each a .tsv, .csv, .jsonl, .parquet "
-        "or .txt.",
-    )
     loss: str = option(
         LOSSES[0],
         basic=True,

@@ -4,8 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY, SIZE, option
-from official_bert.options.fine_tuning import DataFilesOptions
-from official_bert.options.table_columns import TextTables
+from official_bert.options.table_columns import RelatedTextsOptions
 
 SPARSE = "sparse_embedding"  # the name of the family, and of its task
 LOSSES = ("multiple_negatives_ranking", "margin_mse")
@@ -55,16 +54,10 @@ class SparseServing:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SparseOptions(DataFilesOptions, TextTables):
+class SparseOptions(RelatedTextsOptions):
     script: ClassVar[str] = "run_sparse_embeddings"
     task_name: ClassVar[str] = SPARSE
 
-    data_dir: str | None = option(
-        None,
-        basic=True,
-        help="The folder with the files train, dev and test, each a .tsv, .csv, .jsonl, .parquet "
-        "or .txt.",
-    )
     loss: str = option(
         LOSSES[0],
         basic=True,
