@@ -1,7 +1,11 @@
 """Tests of run_few_shot and Classifier.few_shot: what they train, write, resume and refuse."""
 
 import json
+import os
 import pathlib
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -95,6 +99,38 @@ def test_exports_answer_as_the_folder(work, tmp_path):
         for answer, wanted in zip(Predictor(str(target))(TEXTS), expected, strict=True):
             assert answer["label"] == wanted["label"]
             assert answer["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
+
+
+IN_A_CLEAN_PROCESS = """
+import json, sys
+import tensorflow as tf
+
+served = tf.saved_model.load(sys.argv[1]).signatures["serving_text"]
+outputs = served(text_a=tf.constant(json.loads(sys.argv[2])))
+print(json.dumps(outputs["probabilities"].numpy().tolist()))
+print([name for name in sys.modules if name.startswith("official_bert")])
+"""
+
+
+def test_a_saved_model_reads_text_without_the_package(work, tmp_path):
+    export = flag_list(model=work / "out", export_dir=tmp_path / "export", export_text=True)
+    run_here("export_saved_model", *export)
+    moved = shutil.copytree(tmp_path / "export/1", tmp_path / "moved")
+    finished = subprocess.run(
+        [sys.executable, "-c", IN_A_CLEAN_PROCESS, moved, json.dumps(TEXTS)],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    probabilities, modules = finished.stdout.splitlines()
+    assert modules == "[]"
+    expected = [
+        [*answer["probabilities"].values()] for answer in Predictor(str(work / "out"))(TEXTS)
+    ]
+    np.testing.assert_allclose(json.loads(probabilities), expected, atol=1e-6)
 
 
 def test_run_classifier_evaluates_and_does_not_train_it(work, tmp_path):

@@ -113,6 +113,7 @@ def test_a_saved_model_reads_text_without_the_package(tmp_path):
         capture_output=True,
         text=True,
         check=True,
+        timeout=300,
     )
     answers, modules = finished.stdout.splitlines()
     assert modules == "[]"

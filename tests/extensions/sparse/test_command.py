@@ -150,6 +150,7 @@ def test_a_saved_model_reads_text_without_the_package(tmp_path, query_encoder):
         capture_output=True,
         text=True,
         check=True,
+        timeout=300,
     )
     answers, modules = finished.stdout.splitlines()
     assert modules == "[]"
