@@ -35,11 +35,11 @@ def check_positive(name: str, value: Any) -> None:
         raise InputError(f"{name}={value!r}: must be a positive whole number")
 
 
-def choose_max_seq_length(asked: int | None, recorded: int | None, longest: int) -> int:
+def choose_max_seq_length(max_seq_length: int | None, recorded: int | None, longest: int) -> int:
     """Returns the number of tokens to which texts are truncated.
 
     Args:
-        asked: the argument max_seq_length; None leaves the choice to the folder.
+        max_seq_length: the argument; None leaves the choice to the folder.
         recorded: what the folder says; None for nothing.
         longest: the longest sequence of the model.
 
@@ -51,14 +51,14 @@ def choose_max_seq_length(asked: int | None, recorded: int | None, longest: int)
         choose_max_seq_length(None, 128, 512)  # 128
         ```
     """
-    if asked is None:
+    if max_seq_length is None:
         return min(recorded or longest, longest)
-    check_positive("max_seq_length", asked)
-    if asked > longest:
+    check_positive("max_seq_length", max_seq_length)
+    if max_seq_length > longest:
         raise InputError(
-            f"max_seq_length={asked}: the model was made for sequences up to {longest} tokens"
+            f"{max_seq_length=}: the model was made for sequences up to {longest} tokens"
         )
-    return asked
+    return max_seq_length
 
 
 def like_length_batches(texts: Sequence[str], batch_size: int) -> Iterator[list[int]]:
