@@ -26,17 +26,17 @@ MAX_STATEMENTS = {
     "commands": 1149,
     "compat": 245,
     "data": 3699,
-    "fine_tuning": 1169,
+    "fine_tuning": 1176,
     "graph_text": 552,
     "io": 1447,
-    "metrics": 497,
+    "metrics": 507,
     "modeling": 1161,
     "modules": 1825,
     "optimization": 360,
     "options": 525,
     "serving": 1140,
-    "tasks": 4058,
-    "training": 2017,
+    "tasks": 4060,
+    "training": 2022,
 }
 MAX_LONG_SIGNATURES = 23  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
