@@ -96,9 +96,10 @@ modeling/heads.py: modeling/test_task_models.py modeling/test_pretrainer.py
     ops.sum(vectors * is_token, axis=1) -> ops.sum(vectors, axis=1)
     vectors, -float("inf")) -> vectors, 0.0)
     ops.sqrt(ops.sum(is_token, axis=1)) -> ops.sum(is_token, axis=1)
+checkpoints/dense_module.py: checkpoints/test_dense_module.py
+    if settings.get("use_residual") -> if False
 extensions/embeddings/sentence_folder.py: extensions/embeddings/test_sentence_folder.py
     Dense(kernel.T, bias), *layers -> *layers, Dense(kernel.T, bias)
-    if settings.get("use_residual") -> if False
     ours == modules.pooling -> ours != modules.pooling
 extensions/distillation/losses.py: extensions/distillation/test_pretraining.py
     return temperature**2 * ops.sum( -> return temperature * ops.sum(

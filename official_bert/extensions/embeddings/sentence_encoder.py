@@ -17,6 +17,7 @@ from absl import logging
 
 from official_bert import model_hub
 from official_bert.checkpoints import open_checkpoint
+from official_bert.checkpoints.dense_module import Dense
 from official_bert.data.prompts import Prompts, find_signature
 from official_bert.data.text_examples import DOCUMENT, POOLING_START, QUERY, TextForm
 from official_bert.extensions.embeddings.model import normalized
@@ -24,7 +25,6 @@ from official_bert.extensions.embeddings.options import EMBEDDING
 from official_bert.extensions.embeddings.sentence_folder import (
     COSINE,
     PROJECTION,
-    Dense,
     SentenceModules,
 )
 from official_bert.features import ENCODER_INPUTS

@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
+from official_bert.checkpoints.dense_module import Dense
 from official_bert.config import BertConfig
 from official_bert.data.prompts import Prompts, can_insert
 from official_bert.data.text_examples import (
@@ -33,7 +34,7 @@ from official_bert.extensions.embeddings.model import BertEmbedder
 from official_bert.extensions.embeddings.options import EMBEDDING
 from official_bert.extensions.embeddings.prompted_client import EmbeddingClient
 from official_bert.extensions.embeddings.sentence_encoder import SentenceEncoder
-from official_bert.extensions.embeddings.sentence_folder import NORMALIZE, Dense, SentenceModules
+from official_bert.extensions.embeddings.sentence_folder import NORMALIZE, SentenceModules
 from official_bert.extensions.embeddings.settings import EmbeddingSettings
 from official_bert.features import ENCODER_INPUTS
 from official_bert.graph_text.prompt_insertion import insert_prompt
