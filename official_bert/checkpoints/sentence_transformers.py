@@ -97,8 +97,8 @@ def read_modules(folder: str) -> list[Module]:
     path = os.path.join(folder, MODULES_NAME)
     modules = []
     for entry in read_entries(folder):
-        subfolder = field(entry, "path", str, path)
         class_path = field(entry, "type", str, path)
+        subfolder = field(entry, "path", str, path)
         module = Module(
             kind=get_kind(class_path),
             subfolder=subfolder,
