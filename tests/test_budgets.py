@@ -25,8 +25,8 @@ MAX_STATEMENTS = {
     "cli": 504,
     "commands": 1149,
     "compat": 245,
-    "data": 3704,
-    "fine_tuning": 1176,
+    "data": 3722,
+    "fine_tuning": 1194,
     "graph_text": 552,
     "io": 1447,
     "metrics": 507,
@@ -36,9 +36,9 @@ MAX_STATEMENTS = {
     "options": 525,
     "serving": 1140,
     "tasks": 4060,
-    "training": 2022,
+    "training": 2023,
 }
-MAX_LONG_SIGNATURES = 23  # functions of more than 6 arguments, each with a reason at its noqa
+MAX_LONG_SIGNATURES = 24  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
 # Expression nodes a line of code: the mean of the package, of a file in it, and of the tests.
 MAX_MEAN_DENSITY = 4.0
