@@ -110,11 +110,10 @@ def make_examples(
     for number, value in enumerate(texts, 1):
         where = f"{set_name}: example {number}"
         columns = [value] if isinstance(value, str) else plain_value(value)
-        is_list = isinstance(columns, (list, tuple)) and len(columns) > 0
+        is_list = isinstance(columns, list) and len(columns) > 0
         if not is_list or not all(isinstance(text, str) and text.strip() for text in columns):
             raise InputError(f"{where}: {value!r} is no text, and no list of texts; correct it")
-        anchor, *others = columns
-        examples.append(Example(where, anchor, tuple(others[:1]), tuple(others[1:])))
+        examples.append(Example(where, columns[0], tuple(columns[1:2]), tuple(columns[2:])))
     if labels is None:
         return not_empty(examples, set_name)
     values = [plain_value(label) for label in labels]
