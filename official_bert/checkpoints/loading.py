@@ -431,10 +431,11 @@ def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig) ->
             "The config says attention_direction left_to_right: the original BERT does not know "
             "it, and its tokens would attend to both sides"
         )
-    if config.pooler_activation != POOLER_ACTIVATION:
+    has_pooler = any(name.startswith("bert/pooler/") for name in tensors)
+    if has_pooler and config.pooler_activation != POOLER_ACTIVATION:
         logging.warning(
-            "The config says pooler_act %s: the original BERT does not know it and computes %s, so "
-            "that a head on the pooled output would get other values there",
+            "The config says pooler_act %s: the original BERT does not know it and computes %s "
+            "there, so that its pooled output would have other values",
             config.pooler_activation,
             POOLER_ACTIVATION,
         )

@@ -85,11 +85,11 @@ def test_the_outputs_are_those_of_the_installed_classes(tmp_path):
         check_outputs(name, str(tmp_path / name), dict(np.load(file)))
 
 
-def test_shards_half_precision_and_names_without_the_prefix(tmp_path, folders, recorded):
-    """A file of transformers' DistilBertModel has no prefix; half of a weight's bits are lost."""
+def test_half_precision_and_names_with_the_prefix(tmp_path, folders, recorded):
+    """A file of transformers' DistilBertModel has no prefix, and those of the other classes do."""
     tensors = {}
     for name, value in make_tensors("DistilBertModel", recorded).items():
-        tensors[name.removeprefix("distilbert.")] = value.astype(np.float16)
+        tensors[f"distilbert.{name}"] = value.astype(np.float16)
     folder = write_folder(tmp_path / "half", "DistilBertModel", tensors)
     checkpoint = open_checkpoint(str(folder))
     whole = open_checkpoint(str(folders / "DistilBertModel"))
@@ -204,7 +204,8 @@ def convert(model, output_dir, output_format: str):
 def test_a_conversion_to_the_format_of_the_original(name, folders, tmp_path, recorded, caplog):
     convert(folders / name, tmp_path / "tf1", "tf1")
     check_outputs(name, str(tmp_path / "tf1"), recorded)
-    assert "the original BERT does not know it and computes tanh" in caplog.text
+    is_warned = "the original BERT does not know it and computes tanh there" in caplog.text
+    assert is_warned == (name == CLASSIFIER)
 
 
 def test_a_conversion_to_the_bert_of_transformers(folders, tmp_path, recorded):
@@ -301,4 +302,25 @@ def test_a_folder_of_sentence_transformers(folders, tmp_path):
         vector = np.tanh(kernel @ vectors[mask].mean(axis=0) + bias)
         expected.append(vector / np.linalg.norm(vector))
     vectors = SentenceEncoder(str(folder)).encode(TEXTS)
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.needs_extra("sentence_transformers")
+def test_the_vectors_are_those_of_sentence_transformers(folders, tmp_path):
+    import sentence_transformers
+
+    needs_family("embedding")
+    from official_bert import SentenceEncoder
+
+    folder = tmp_path / "sentences"
+    shutil.copytree(folders / "DistilBertModel", folder)
+    write_modules(folder)
+    theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    expected = theirs.encode(TEXTS)
+    vectors = SentenceEncoder(str(folder)).encode(TEXTS)
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
+
+    # A folder that the library has saved itself.
+    theirs.save(str(tmp_path / "saved"))
+    vectors = SentenceEncoder(str(tmp_path / "saved")).encode(TEXTS)
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
