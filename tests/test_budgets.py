@@ -30,13 +30,13 @@ MAX_STATEMENTS = {
     "graph_text": 552,
     "io": 1447,
     "metrics": 497,
-    "modeling": 1161,
-    "modules": 1825,
+    "modeling": 1168,
+    "modules": 1828,
     "optimization": 360,
     "options": 525,
     "serving": 1140,
-    "tasks": 4058,
-    "training": 2017,
+    "tasks": 4139,
+    "training": 2022,
 }
 MAX_LONG_SIGNATURES = 23  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200

@@ -22,7 +22,6 @@ from official_bert.extensions.late_interaction.multi_vector_folder import (
 from official_bert.extensions.late_interaction.options import LATE_INTERACTION
 from official_bert.extensions.late_interaction.task import (
     COUNTS,
-    QUERY_SIGNATURE,
     VECTORS,
     encode_documents,
     encode_queries,
@@ -38,6 +37,7 @@ from official_bert.serving.encoding import (
     run_export,
 )
 from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
+from official_bert.tasks.retrieval_task import QUERY_SIGNATURE
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import list_texts
 

@@ -18,7 +18,7 @@ from official_bert.extensions.sparse import vectors, vocabulary_max
 from official_bert.extensions.sparse.model import BertSparseEncoder
 from official_bert.extensions.sparse.options import MODEL, SPARSE
 from official_bert.extensions.sparse.sparse_folder import HEAD_WEIGHT, SparseModules
-from official_bert.extensions.sparse.task import INDICES, QUERY_SIGNATURE, WEIGHTS, list_terms
+from official_bert.extensions.sparse.task import INDICES, WEIGHTS, list_terms
 from official_bert.io.errors import InputError
 from official_bert.io.reading import has_type
 from official_bert.serving.encoding import (
@@ -29,6 +29,7 @@ from official_bert.serving.encoding import (
     run_export,
 )
 from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
+from official_bert.tasks.retrieval_task import QUERY_SIGNATURE
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import list_texts
 
