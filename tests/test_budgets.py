@@ -21,22 +21,22 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # Statements of the core by room, as many as there were when the budget was set. Who raises one has
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
-    "checkpoints": 1151,
+    "checkpoints": 1150,
     "cli": 504,
     "commands": 1149,
     "compat": 245,
     "data": 3699,
-    "fine_tuning": 1169,
+    "fine_tuning": 1176,
     "graph_text": 552,
     "io": 1447,
-    "metrics": 497,
+    "metrics": 507,
     "modeling": 1168,
     "modules": 1828,
     "optimization": 360,
     "options": 525,
     "serving": 1140,
-    "tasks": 4139,
-    "training": 2022,
+    "tasks": 4141,
+    "training": 2027,
 }
 MAX_LONG_SIGNATURES = 23  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
