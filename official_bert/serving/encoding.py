@@ -83,8 +83,12 @@ def list_hits(
     for ranking in rankings:
         hits = []
         for row, score in ranking:
-            hit: dict[str, Any] = {} if texts is None else {"text": texts[row]}
-            hits.append(hit | {"row": row, "score": score})
+            hit: dict[str, Any] = {}
+            if texts is not None:
+                hit["text"] = texts[row]
+            hit["row"] = row
+            hit["score"] = score
+            hits.append(hit)
         results.append(hits)
     return results
 

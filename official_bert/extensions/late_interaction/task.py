@@ -126,7 +126,7 @@ class LateInteractionTask(RetrievalTask):
         if self.query_length > config.max_position_embeddings:
             raise InputError(
                 f"--query_length={self.query_length}: the model was made for sequences up to "
-                f"{config.max_position_embeddings} tokens"
+                f"{config.max_position_embeddings} tokens; give a smaller number"
             )
         return BertMultiVectorEncoder(config, self.token_width, **arguments)
 

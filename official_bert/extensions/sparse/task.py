@@ -24,7 +24,9 @@ from official_bert.extensions.sparse.sparse_folder import read_record
 from official_bert.features import select_encoder_inputs
 from official_bert.graph_text.text_reader import TextReader
 from official_bert.io import writing
+from official_bert.io.errors import InputError
 from official_bert.modeling.losses import encode_each_text, stack_columns
+from official_bert.options.fields import format_flag
 from official_bert.serving.predictor import Predictor
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 from official_bert.tasks.retrieval_task import RetrievalTask, choose_model_settings
@@ -67,6 +69,13 @@ class SparseTask(RetrievalTask):
         """Makes the task of the flags and of the model's folder; see `ServedTask.from_settings`."""
         fixed_names = ("query_encoder", "term_activation")
         model_settings = choose_model_settings(settings, read_record, fixed_names)
+        query_encoder = model_settings.get("query_encoder", MODEL)
+        if query_encoder != MODEL and settings.query_flops != SparseSettings.query_flops:
+            raise InputError(
+                f"{format_flag('query_flops', settings.query_flops)}: has no effect with "
+                f"--query_encoder={query_encoder}, whose queries have no such loss; leave the flag "
+                "out"
+            )
         return cls(**model_settings, settings=settings)
 
     @property
