@@ -25,8 +25,8 @@ MAX_STATEMENTS = {
     "cli": 504,
     "commands": 1149,
     "compat": 245,
-    "data": 3699,
-    "fine_tuning": 1176,
+    "data": 3722,
+    "fine_tuning": 1194,
     "graph_text": 552,
     "io": 1447,
     "metrics": 507,
@@ -38,7 +38,7 @@ MAX_STATEMENTS = {
     "tasks": 4142,
     "training": 2027,
 }
-MAX_LONG_SIGNATURES = 23  # functions of more than 6 arguments, each with a reason at its noqa
+MAX_LONG_SIGNATURES = 24  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
 # Expression nodes a line of code: the mean of the package, of a file in it, and of the tests.
 MAX_MEAN_DENSITY = 4.0

@@ -4,20 +4,13 @@ Vectors are float32[n, width] of any norm; the cosine of a vector of zeros is 0.
 definitions are those of sentence-transformers' evaluators.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from official_bert.io.errors import InputError
 from official_bert.metrics.classification import pearson, spearman
 from official_bert.metrics.cosines import all_cosines, cosines, rank_rows
-
-if TYPE_CHECKING:
-    from official_bert.data.text_examples import TextRows
-    from official_bert.data.text_tables import Example
 
 # The rows of a block of cosines.
 QUERY_ROWS = 1 << 8
@@ -28,26 +21,6 @@ _SHALLOW = 10
 _RECALLS = (1, 5, 10, 100)
 # The discounts of the gains at places 1, 2, ... (Järvelin and Kekäläinen, 2002).
 _DISCOUNTS = 1 / np.log2(np.arange(_SHALLOW) + 2)
-
-
-# A function from the vectors of the texts of a set, float32[texts, D], to metrics by name.
-Metrics = Callable[[np.ndarray], dict[str, float]]
-
-
-class VectorEvaluation(NamedTuple):
-    """An evaluation of the vectors of a set with labels.
-
-    Attributes:
-        main_metric: the metric by which models are compared, such as eval_accuracy.
-        parts_read: the parts of an example that it reads beside the first text: POSITIVE, NEGATIVE
-            and LABEL of data/text_tables.py.
-        prepare: a function from the examples and the rows of their texts to the metrics. It raises
-            InputError for examples that it cannot evaluate.
-    """
-
-    main_metric: str
-    parts_read: Collection[str]
-    prepare: Callable[[Sequence[Example], TextRows], Metrics]
 
 
 def sts(a: np.ndarray, b: np.ndarray, scores: np.ndarray) -> dict[str, float]:

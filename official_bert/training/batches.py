@@ -273,10 +273,11 @@ class ExampleBatches:
         reader = self._reader = _ExampleReader(encoded, batch_size, max_length, pad_to_longest)
         specs = reader.specs()
         types = [spec.dtype for spec in specs.values()]
-        if hasattr(encoded, "example_order"):
-            order = encoded.example_order(seed, batch_size, buffer_size)
-        else:
+        choose_order = getattr(encoded, "example_order", None)
+        if choose_order is None:
             order = example_order(len(encoded.lengths), seed, buffer_size)
+        else:
+            order = choose_order(seed, batch_size, buffer_size)
         batches = reader.read(order, self._position)
 
         def read_values() -> list[np.ndarray]:

@@ -15,18 +15,17 @@ from absl import logging
 
 from official_bert import catalog
 from official_bert.data.model_inputs import ModelInputs
-from official_bert.data.text_examples import POOLING_START, QUERY, TextRows
+from official_bert.data.text_examples import (
+    POOLING_START,
+    QUERY,
+    Metrics,
+    TextRows,
+    VectorEvaluation,
+)
 from official_bert.data.text_tables import LABEL, NEGATIVE, POSITIVE, Example
 from official_bert.io.errors import InputError
 from official_bert.metrics.cosines import cosines, unit_vectors
-from official_bert.metrics.embeddings import (
-    Metrics,
-    VectorEvaluation,
-    pair_classification,
-    retrieval,
-    sts,
-    triplets,
-)
+from official_bert.metrics.embeddings import pair_classification, retrieval, sts, triplets
 
 _CLUSTERING = "clustering"  # an evaluation of an extension
 
@@ -240,7 +239,7 @@ def list_evaluations() -> Mapping[str, VectorEvaluation]:
     """Return all evaluations by name, those of extensions last."""
     evaluations = dict(_EVALUATIONS)
     for further in catalog.hooks("embedding_evaluations"):
-        evaluations |= further()
+        evaluations |= {name: catalog.load(place) for name, place in further().items()}
     return evaluations
 
 

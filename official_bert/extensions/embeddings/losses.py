@@ -393,21 +393,17 @@ def _candidate_cosines(vectors: Tensor) -> Tensor:
 
 def _is_equal(text_ids: Tensor) -> Tensor:
     """Returns which texts are equal, bool[B, B], for int32[B]."""
-    column = text_ids[:, None]
-    row = text_ids[None, :]
-    return ops.equal(column, row)
+    return ops.equal(text_ids[:, None], text_ids[None, :])
 
 
 def _count(is_member: Tensor) -> Tensor:
     """Returns the number of members, float32[], for bool[B]."""
-    ones = ops.cast(is_member, "float32")
-    return ops.sum(ones)
+    return ops.sum(ops.cast(is_member, "float32"))
 
 
 def _sum_where(is_member: Tensor, values: Tensor) -> Tensor:
     """Returns the sum of the values of members, float32[]."""
-    member_values = ops.where(is_member, values, 0.0)
-    return ops.sum(member_values)
+    return ops.sum(ops.where(is_member, values, 0.0))
 
 
 def _mean_where(is_member: Tensor, values: Tensor) -> Tensor:

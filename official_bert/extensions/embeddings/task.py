@@ -112,11 +112,13 @@ class EmbeddingTask(Task):
         return evaluation.list_evaluations()[self._kind].main_metric
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[Example]]:
-        path = data_files.path(
+        source: Any = data_files.path(
             set_name,
             [set_name + ending for ending in (".tsv", ".csv", ".jsonl", ".parquet", ".txt")],
         )
-        examples = read_examples(path, f"{set_name}_file", self._settings.values)
+        examples = source  # in memory
+        if isinstance(source, str):
+            examples = read_examples(source, f"{set_name}_file", self._settings.values)
         if set_name == "dev":
             self._kind = self._settings.eval_task or evaluation.choose_kind(examples)
             logging.info(

@@ -6,7 +6,6 @@ EXTENSION = Extension(
     name="probing",
     summary="Evaluates embeddings by clusters and by classifiers that learn from few examples.",
     hooks={
-        "embedding_evaluations": "official_bert.extensions.probing.evaluations:"
-        "embedding_evaluations"
+        "embedding_evaluations": "official_bert.extensions.probing.plugin:embedding_evaluations"
     },
 )

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from official_bert.data.text_examples import QUERY, TextRows
+from official_bert.data.text_examples import QUERY, Metrics, TextRows, VectorEvaluation
 from official_bert.data.text_tables import LABEL, Example
 from official_bert.extensions.probing import metrics
 from official_bert.io.errors import InputError
-from official_bert.metrics.embeddings import Metrics, VectorEvaluation
 
 _SEED = 0  # of k-means in clustering, and of the examples of few_shot
-
-
-def embedding_evaluations() -> Mapping[str, VectorEvaluation]:
-    """Returns the evaluations by their names in --eval_task."""
-    parts_read = frozenset({LABEL})
-    return {
-        "clustering": VectorEvaluation("eval_v_measure", parts_read, _prepare_clustering),
-        "few_shot": VectorEvaluation("eval_accuracy_8", parts_read, _prepare_few_shot),
-    }
 
 
 def _read_classes(examples: Sequence[Example], rows: TextRows) -> tuple[np.ndarray, np.ndarray]:
@@ -73,3 +63,8 @@ def _prepare_few_shot(examples: Sequence[Example], rows: TextRows) -> Metrics:
         )
 
     return compute
+
+
+_LABEL_ONLY = frozenset({LABEL})
+CLUSTERING = VectorEvaluation("eval_v_measure", _LABEL_ONLY, _prepare_clustering)
+FEW_SHOT = VectorEvaluation("eval_accuracy_8", _LABEL_ONLY, _prepare_few_shot)
