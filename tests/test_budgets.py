@@ -21,22 +21,22 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # Statements of the core by room, as many as there were when the budget was set. Who raises one has
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
-    "checkpoints": 1150,
+    "checkpoints": 1152,
     "cli": 504,
     "commands": 1149,
     "compat": 245,
-    "data": 3722,
+    "data": 3721,
     "fine_tuning": 1194,
     "graph_text": 552,
     "io": 1447,
-    "metrics": 507,
+    "metrics": 497,
     "modeling": 1168,
     "modules": 1828,
     "optimization": 360,
     "options": 525,
     "serving": 1153,
     "tasks": 4142,
-    "training": 2027,
+    "training": 2028,
 }
 MAX_LONG_SIGNATURES = 24  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
