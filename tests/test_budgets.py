@@ -21,7 +21,7 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # Statements of the core by room, as many as there were when the budget was set. Who raises one has
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
-    "checkpoints": 1198,
+    "checkpoints": 1200,
     "cli": 504,
     "commands": 1149,
     "compat": 245,
@@ -30,13 +30,13 @@ MAX_STATEMENTS = {
     "graph_text": 552,
     "io": 1447,
     "metrics": 507,
-    "modeling": 1162,
-    "modules": 1866,
+    "modeling": 1169,
+    "modules": 1869,
     "optimization": 360,
     "options": 525,
-    "serving": 1140,
-    "tasks": 4060,
-    "training": 2023,
+    "serving": 1153,
+    "tasks": 4142,
+    "training": 2028,
 }
 MAX_LONG_SIGNATURES = 24  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200

@@ -254,7 +254,9 @@ def list_files(folder: str, names: Iterable[str] = ()) -> list[str]:
     Raises:
         InputError: modules.json is damaged.
     """
-    subfolders = [module.subfolder for module in read_modules(folder) if module.subfolder]
+    modules_path = os.path.join(folder, MODULES_NAME)
+    paths = [field(entry, "path", str, modules_path) for entry in read_entries(folder)]
+    subfolders = [subfolder for subfolder in paths if subfolder]
     all_names = [
         MODULES_NAME,
         CONFIG_NAME,

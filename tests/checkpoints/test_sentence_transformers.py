@@ -64,7 +64,7 @@ def test_a_modules_json_of_another_program_has_no_modules(tmp_path, content):
         ('[{"idx": 0, "type": "a.Transformer"}]', '"path" is missing; give it a text'),
         ('[{"idx": 0, "type": 3, "path": ""}]', '"type" is not a text'),
         ('[{"idx": 0, "type": "a.B", "path": ""}, 7]', "is not an object"),
-        ('{"idx": 0}', '"path" is missing'),
+        ('{"idx": 0}', '"type" is missing'),
         ("[{", "modules.json"),
     ],
 )
@@ -154,3 +154,14 @@ def test_weights_are_written_in_the_order_of_their_indices(tmp_path):
     sentence_transformers.write_weights(str(tmp_path / "1_Dense"), {"weight": kernel.T})
     tensors = safetensors.numpy.load_file(tmp_path / "1_Dense/model.safetensors")
     np.testing.assert_array_equal(tensors["weight"], [[0, 3], [1, 4], [2, 5]])
+
+
+def test_the_names_of_the_files_need_no_class(tmp_path):
+    (tmp_path / "1_Pooling").mkdir()
+    path = tmp_path / "modules.json"
+    path.write_text('[{"path": "1_Pooling"}]')
+    folder = str(tmp_path)
+    assert sentence_transformers.list_files(folder) == ["modules.json", "1_Pooling"]
+    path.write_text('[{"path": 5}]')
+    with pytest.raises(InputError, match='"path" is not a text'):
+        sentence_transformers.list_files(folder)

@@ -106,13 +106,13 @@ class MultiVectorModules(NamedTuple):
 
     def record(self) -> TaskRecord:
         """Returns the record of a training of this model."""
-        settings = {name: getattr(self, name) for name in _SETTINGS}
+        settings = {name: getattr(self, name) for name in MODEL_SETTINGS}
         if self.max_seq_length is not None:
             settings["max_seq_length"] = self.max_seq_length
         return TaskRecord(LATE_INTERACTION, LATE_INTERACTION, settings)
 
 
-_SETTINGS = ("token_width", "query_length", "attend_to_expansion", "skip_punctuation")
+MODEL_SETTINGS = ("token_width", "query_length", "attend_to_expansion", "skip_punctuation")
 
 
 def _read_skip_list(folder: str) -> bool:
@@ -184,7 +184,7 @@ def read_record(folder: str) -> dict[str, Any]:
     if not has_modules(folder) and (record is None or record.family != LATE_INTERACTION):
         return {}
     modules = MultiVectorModules.load(folder)
-    return {name: getattr(modules, name) for name in _SETTINGS}
+    return {name: getattr(modules, name) for name in MODEL_SETTINGS}
 
 
 def write(folder: str, modules: MultiVectorModules) -> None:
