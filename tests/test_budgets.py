@@ -31,14 +31,14 @@ MAX_STATEMENTS = {
     "io": 1447,
     "metrics": 507,
     "modeling": 1169,
-    "modules": 1869,
+    "modules": 1873,
     "optimization": 360,
     "options": 525,
     "serving": 1153,
     "tasks": 4142,
     "training": 2028,
 }
-MAX_LONG_SIGNATURES = 24  # functions of more than 6 arguments, each with a reason at its noqa
+MAX_LONG_SIGNATURES = 25  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
 # Expression nodes a line of code: the mean of the package, of a file in it, and of the tests.
 MAX_MEAN_DENSITY = 4.0
