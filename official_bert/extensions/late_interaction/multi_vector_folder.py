@@ -112,13 +112,14 @@ class MultiVectorModules(NamedTuple):
             raise InputError(f"{dense}: is no projection without a bias and an activation")
         kernel = projection.kernel.T
         settings = _read_pylate(folder, encoder) if is_pylate else _read_lengths(encoder)
+        settings |= _read_markers(folder)
         if others:
             settings["skip_punctuation"] = _read_skip_list(others[0])
         return cls(
             encoder,
             kernel=np.ascontiguousarray(kernel),
             token_width=kernel.shape[1],
-            **settings | _read_markers(folder),
+            **settings,
         )
 
     def record(self) -> TaskRecord:

@@ -23,11 +23,20 @@ class TokenSettings(Protocol):
         document_marker: that of documents.
     """
 
-    query_length: int
-    attend_to_expansion: bool
-    skip_punctuation: bool
-    query_marker: str
-    document_marker: str
+    @property
+    def query_length(self) -> int: ...
+
+    @property
+    def attend_to_expansion(self) -> bool: ...
+
+    @property
+    def skip_punctuation(self) -> bool: ...
+
+    @property
+    def query_marker(self) -> str: ...
+
+    @property
+    def document_marker(self) -> str: ...
 
 
 class TokenRules(NamedTuple):
