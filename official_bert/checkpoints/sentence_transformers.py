@@ -121,7 +121,8 @@ def find_encoder(folder: str) -> str:
     if not entries or not isinstance(entries[0], dict):
         return folder
     subfolder = entries[0].get("path")
-    return os.path.join(folder, subfolder) if isinstance(subfolder, str) else folder
+    has_subfolder = isinstance(subfolder, str) and subfolder
+    return os.path.join(folder, subfolder) if has_subfolder else folder
 
 
 def has_modules(folder: str) -> bool:
