@@ -121,8 +121,9 @@ def find_encoder(folder: str) -> str:
     if not entries or not isinstance(entries[0], dict):
         return folder
     subfolder = entries[0].get("path")
-    has_subfolder = isinstance(subfolder, str) and subfolder
-    return os.path.join(folder, subfolder) if has_subfolder else folder
+    if not isinstance(subfolder, str) or not subfolder:
+        return folder
+    return os.path.join(folder, subfolder)
 
 
 def has_modules(folder: str) -> bool:
