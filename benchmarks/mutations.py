@@ -188,6 +188,9 @@ checkpoints/huggingface.py: checkpoints/test_huggingface.py
     np.ascontiguousarray(tensor.T) if entry.transposed -> np.ascontiguousarray(tensor) if entry.transposed
     tensor = tensor.T if entry.transposed else tensor -> pass
     {"format": "pt"} -> {"format": "tf"}
+extensions/distilbert/model_type.py: extensions/distilbert/test_model_type.py extensions/distilbert/test_folders.py
+    "q_lin": "self.query" -> "q_lin": "self.key"
+    bert_fields["pooler_act"] = "relu" -> bert_fields["pooler_act"] = "tanh"
 checkpoints/tf1.py: checkpoints/test_tf1.py
     if checksum != zlib.crc32(content[: -_CHECKSUM.size]): -> if False:
     LARGEST_WEIGHT = 1e6 -> LARGEST_WEIGHT = 1e30

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from official_bert import model_types
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError
 
@@ -32,7 +33,12 @@ SIZES |= {
 # The values of the field "attention_direction". A bidirectional model does not have the field.
 BIDIRECTIONAL, LEFT_TO_RIGHT = "bidirectional", "left_to_right"
 # Fields that the original release does not have.
-FURTHER_FIELDS = ("attention_direction", "num_bilstm_layers", "classifier_dropout")
+FURTHER_FIELDS = (
+    "attention_direction",
+    "num_bilstm_layers",
+    "classifier_dropout",
+    "pooler_act",
+)
 # Name -> Hugging Face's name. The function is Keras' of the same name, unless modeling/layers.py
 # has one. The original's gelu is the tanh form, and Hugging Face's is the erf form.
 ACTIVATIONS = {
@@ -45,6 +51,7 @@ ACTIVATIONS = {
 _FROM_HUGGING_FACE = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
 _FROM_HUGGING_FACE |= {"gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
 _LAYER_NORM_EPSILON = 1e-12
+POOLER_ACTIVATION = "tanh"  # that of a model whose configuration has no field "pooler_act"
 
 _POSITIVE_FIELDS = (
     "vocab_size",
@@ -79,13 +86,14 @@ class BertConfig:
     The dropout before the head of a fine-tuned model is 0.1, as in the original. It does not depend
     on these rates.
 
-    Three more fields exist only in a model that differs from the original. `from_dict` and the
+    Four more fields exist only in a model that differs from the original. `from_dict` and the
     files accept them:
 
     - `attention_direction`: "left_to_right" for a model whose tokens attend to the left only.
     - `num_bilstm_layers`: the number of bidirectional LSTM layers between the encoder and the head
       of a fine-tuned model.
     - `classifier_dropout`: Hugging Face's name for another dropout rate before that head.
+    - `pooler_act`: another activation of the pooler than tanh, a name of ACTIVATIONS.
 
     Example:
         ```python
@@ -100,6 +108,7 @@ class BertConfig:
     attention_direction: str
     num_bilstm_layers: int
     classifier_dropout: float | None
+    pooler_act: str
 
     def __init__(  # noqa: PLR0913 - the original's arguments
         self,
@@ -185,6 +194,9 @@ class BertConfig:
     def from_json_file(cls, json_file: str) -> "BertConfig":
         """Reads a bert_config.json, or a Hugging Face config.json, which has a `model_type`.
 
+        The config.json of a model that extensions know, such as a DistilBERT, becomes the
+        configuration of the BERT that computes the same outputs.
+
         Args:
             json_file: the path of the file.
 
@@ -248,6 +260,11 @@ class BertConfig:
         return getattr(self, "attention_direction", BIDIRECTIONAL)
 
     @property
+    def pooler_activation(self) -> str:
+        """The value of the field `pooler_act`; tanh without the field."""
+        return getattr(self, "pooler_act", POOLER_ACTIVATION)
+
+    @property
     def num_layers_on_top(self) -> int:
         """The value of the field `num_bilstm_layers`, 0 without it."""
         return getattr(self, "num_bilstm_layers", 0)
@@ -269,11 +286,9 @@ class BertConfig:
                 f"{_shorten(self.direction)}"
             )
         name = None if callable(self.hidden_act) else self.hidden_act
-        if name not in (None, "") and not _is_activation(name):
-            raise InputError(
-                f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got "
-                f"{_shorten(name)}"
-            )
+        if name not in (None, ""):
+            _check_activation("hidden_act", name, source)
+        _check_activation("pooler_act", self.pooler_activation, source)
 
     def _check_numbers(self, source: str):
         for name in _POSITIVE_FIELDS:
@@ -314,8 +329,12 @@ class BertConfig:
             )
 
 
-def _is_activation(name: object) -> bool:
-    return isinstance(name, str) and name.lower() in ACTIVATIONS
+def _check_activation(field: str, name: object, source: str):
+    """Refuses the name of an activation that this project does not have."""
+    if not isinstance(name, str) or name.lower() not in ACTIVATIONS:
+        raise InputError(
+            f"{source}: {field} must be one of {', '.join(ACTIVATIONS)}, got {_shorten(name)}"
+        )
 
 
 def _from_huggingface_fields(json_object: dict, source: str) -> dict:
@@ -325,7 +344,14 @@ def _from_huggingface_fields(json_object: dict, source: str) -> dict:
     Other fields are left out: with a `model_type`, a bert_config.json would be taken for a Hugging
     Face config.
     """
-    _refuse_unlike(json_object, "model_type", "bert", source)
+    json_object = model_types.to_bert_fields(json_object)
+    model_type = json_object["model_type"]
+    if model_type not in (None, model_types.BERT):
+        loaded_types = " or ".join(map(repr, model_types.list_names()))
+        raise InputError(
+            f"{source}: model_type is {_shorten(model_type)}, and only models with {loaded_types} "
+            "can be loaded"
+        )
     _refuse_unlike(json_object, "position_embedding_type", "absolute", source)
     _refuse_unlike(json_object, "layer_norm_eps", _LAYER_NORM_EPSILON, source)
     _refuse_unlike(json_object, "is_decoder", False, source)
@@ -333,6 +359,8 @@ def _from_huggingface_fields(json_object: dict, source: str) -> dict:
     defaults = vars(BertConfig(vocab_size=30522, type_vocab_size=2, hidden_act="gelu"))
     if json_object.get("classifier_dropout") is not None:
         defaults["classifier_dropout"] = None
+    if "pooler_act" in json_object:
+        defaults["pooler_act"] = POOLER_ACTIVATION
     fields = {key: json_object.get(key, default) for key, default in defaults.items()}
     activation = fields["hidden_act"]
     if not isinstance(activation, str) or activation not in _FROM_HUGGING_FACE:

@@ -63,6 +63,9 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "model_layout": "The checkpoint or the folder of a model -> a ModelLayout of "
         "checkpoints/layout.py, or None for a folder that the extension does not know. Called "
         "before a model is served or converted.",
+        "model_types": "No arguments -> a mapping: `model_type` in the config.json of Hugging Face "
+        "models that can be loaded as BERT -> a ModelType of model_types.py. Called when a "
+        "config.json or the weights beside it are read.",
         "export_writer": "The options of official-bert export_saved_model -> an ExportWriter of "
         "serving/export.py, or None. Called before the model is built.",
         "export_runtimes": "No arguments -> an ExportRuntimes of "

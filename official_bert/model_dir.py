@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from official_bert import model_types
 from official_bert.config import BertConfig
 from official_bert.io import errors, files, reading, writing
 from official_bert.io.errors import InputError
@@ -279,11 +280,15 @@ class ModelFolder:
         }
 
     def _read_huggingface_config(self) -> dict[str, Any]:
-        """Returns the content of Hugging Face's config.json; nothing for a bert_config.json."""
+        """Returns the content of Hugging Face's config.json, that of another model as a BERT's;
+        nothing for a bert_config.json.
+        """
         if self.config_file is None:
             return {}
         is_huggingface = os.path.basename(self.config_file) == HUGGINGFACE_CONFIG_NAME
-        return reading.read_json(self.config_file) if is_huggingface else {}
+        if not is_huggingface:
+            return {}
+        return model_types.to_bert_fields(reading.read_json(self.config_file))
 
     def _read_label_names(self) -> dict[str, Any]:
         """Returns the field id2label of Hugging Face's config.json, or else its default."""
@@ -495,5 +500,5 @@ def _is_config(path: str | None) -> bool:
         return False
     if os.path.basename(path) == CONFIG_NAME:
         return True
-    content = reading.read_json(path)
+    content = model_types.to_bert_fields(reading.read_json(path))
     return isinstance(content, dict) and "num_attention_heads" in content

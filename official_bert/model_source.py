@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from official_bert.checkpoints.loading import Checkpoint
 
 # Fields of a configuration that no shape of a weight depends on.
-_FIELDS_WITHOUT_SHAPE = ("num_attention_heads", "hidden_act", "direction")
+_FIELDS_WITHOUT_SHAPE = ("num_attention_heads", "hidden_act", "direction", "pooler_activation")
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 _UNUSED_PIECE = "[unused"
 

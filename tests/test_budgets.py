@@ -21,7 +21,7 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # Statements of the core by room, as many as there were when the budget was set. Who raises one has
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
-    "checkpoints": 1154,
+    "checkpoints": 1202,
     "cli": 504,
     "commands": 1149,
     "compat": 245,
@@ -30,8 +30,8 @@ MAX_STATEMENTS = {
     "graph_text": 552,
     "io": 1447,
     "metrics": 497,
-    "modeling": 1168,
-    "modules": 1828,
+    "modeling": 1169,
+    "modules": 1869,
     "optimization": 360,
     "options": 525,
     "serving": 1153,

@@ -200,6 +200,8 @@ def test_malformed_files_are_named(tmp_path, content, sentence):
             "swish",
             "hidden_act must be one of gelu, gelu_erf, relu, tanh, linear, got 'swish'",
         ),
+        ("pooler_act", "swish", "pooler_act must be one of gelu, gelu_erf, relu, tanh, linear"),
+        ("pooler_act", None, "pooler_act must be one of gelu, gelu_erf, relu, tanh, linear"),
     ],
 )
 def test_values_no_model_can_be_built_from(field, value, sentence):

@@ -31,7 +31,7 @@ LINES = (
     {"data"},
     {"graph_text", "model_dir"},
     {"features", "config", "tokenization", "metrics"},
-    {"model_hub", "tokenizer_call"},
+    {"model_hub", "model_types", "tokenizer_call"},
     {"tokenizer_config"},
     {"tokenizer_files", "word_cache"},
     {"characters"},
@@ -58,7 +58,8 @@ IMPORTERS_IN_EXTENSIONS = {
     "sklearn": ("extensions.few_shot.head", "extensions.probing.metrics"),
 }
 _LIGHT_ROOMS = """
-catalog characters cli config core data extension features io metrics model_dir model_hub model_source options tasks
+catalog characters cli config core data extension features io metrics model_dir model_hub model_source model_types
+options tasks
 tokenization tokenizer_call tokenizer_config tokenizer_files
 word_cache
 """
@@ -85,7 +86,7 @@ TENSORFLOW_MODULES = (
 )
 MAX_LINES = 500  # without docstrings, which no budget counts
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES = 385
+MAX_FILES = 388
 
 WITH_IMPORTER, LATE, NEVER = (
     "with its importer",

@@ -10,8 +10,9 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from official_bert import model_types
 from official_bert.checkpoints import names
-from official_bert.config import BertConfig
+from official_bert.config import POOLER_ACTIVATION, BertConfig
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field
@@ -22,10 +23,18 @@ SHARDS_FILE = "model.safetensors.index.json"
 PICKLED_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 CONFIG_FILE = "config.json"
 LINEAR_HEAD = "output_weights"
+_WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+_POOLER = "bert/pooler/"
 SEQUENCE_CLASSIFICATION = MODEL_CLASSES["classification"]
 # A class of transformers with a masked LM head -> the prefixes of the TF1 names of the weights of
 # BertForPreTraining that the class lacks.
-_MISSING_WEIGHTS = {"BertForMaskedLM": ("bert/pooler/", "cls/seq_relationship/")}
+_MISSING_WEIGHTS = {"BertForMaskedLM": (_POOLER, "cls/seq_relationship/")}
+# The classes of transformers whose head reads the output of the pooler.
+_CLASSES_WITH_POOLER = (
+    "BertForPreTraining",
+    SEQUENCE_CLASSIFICATION,
+    MODEL_CLASSES["choice"],
+)
 _FLOATS = {
     "F16": "float16",
     "BF16": "bfloat16",
@@ -38,7 +47,8 @@ class HuggingFaceCheckpoint:
     """Weights of a Hugging Face model, under their TF1 names and in TF1's layout.
 
     A tensor that the table of names lacks keeps its own name. A type that is not a float keeps the
-    name that the format has for it.
+    name that the format has for it. The weights of another model than BERT, which `model_types`
+    knows, have the names of a BERT.
 
     Attributes:
         path: the folder, or the model.safetensors file.
@@ -56,13 +66,23 @@ class HuggingFaceCheckpoint:
             InputError: a file is missing or corrupt, or two tensors contradict one another.
         """
         self.path = path
-        self._open_files: dict[str, Any] = {}  # Hugging Face name -> the file with the tensor
+        config = _read_config(path)
+        model_type = model_types.find(config)
+        self._bert_config = model_types.to_bert_fields(config)
+        # The name of a tensor in the files of a BERT -> the file with it, and its name there.
+        self._open_files: dict[str, Any] = {}
+        self._stored_names: dict[str, str] = {}
         for file, listed_names in _list_weight_files(path).items():
-            self._open_files |= _open_tensors(file, listed_names)
+            for stored_name, open_file in _open_tensors(file, listed_names).items():
+                name = model_type.rename_weight(stored_name) if model_type else stored_name
+                self._open_files[name] = open_file
+                self._stored_names[name] = stored_name
         self._entries: dict[str, names.Entry] = {}
         for name in self._open_files:
             if not names.is_redundant(name):
                 self._add_entry(name)
+        if model_type:
+            self._add_zero_tables(model_type)
         entries = sorted(self._entries.items())
         self.dtypes = {name: self._read_dtype(entry) for name, entry in entries}
         self._check_copies()
@@ -74,6 +94,16 @@ class HuggingFaceCheckpoint:
         if earlier_entry:
             self._check_same(earlier_entry.huggingface, name)
         self._entries[entry.tf1] = entry._replace(huggingface=name)
+
+    def _add_zero_tables(self, model_type: model_types.ModelType):
+        """Adds the tables of a BERT that the files of another model lack, because they are zero."""
+        if _WORD_EMBEDDINGS not in self._entries:
+            return
+        shape = self._read_shape(self._entries[_WORD_EMBEDDINGS])
+        for name, num_rows in model_type.zero_tables.items():
+            if name not in self._open_files:
+                self._open_files[name] = _ZeroTable((num_rows, *shape[1:]))
+                self._add_entry(name)
 
     def read(self, name: str) -> np.ndarray:
         """Reads a weight; 16-bit floats become float32.
@@ -88,15 +118,7 @@ class HuggingFaceCheckpoint:
     @property
     def weights_missing_from_class(self) -> tuple[str, ...]:
         """The prefixes of the weights that the class in config.json lacks, if there is one."""
-        folder = self.path
-        if is_weights_file(folder):
-            folder = os.path.dirname(folder)
-        path = os.path.join(folder, CONFIG_FILE)
-        if not files.exists(path):
-            return ()
-        content = reading.read_json(path)
-        config = reading.check_object(content, path)
-        classes = config.get("architectures")
+        classes = self._bert_config.get("architectures")
         if not isinstance(classes, list) or len(classes) != 1:
             return ()
         return _MISSING_WEIGHTS.get(str(classes[0]), ())
@@ -114,19 +136,21 @@ class HuggingFaceCheckpoint:
             Hugging Face name -> tensor in its type.
         """
         tensors = {}
-        for name, file in self._open_files.items():
-            tensors[name] = file.get_tensor(name)
+        for name, stored_name in self._stored_names.items():
+            tensors[stored_name] = self._open_files[name].get_tensor(stored_name)
         for name, value in new_weights.items():
             entry = self._entries[name]
             for copy in (entry.huggingface, names.COPIES[name]):
-                if copy in tensors:
-                    dtype = tensors[copy].dtype
-                    tensors[copy] = value.astype(dtype)
+                stored_name = self._find_stored_name(copy)
+                if stored_name in tensors:
+                    dtype = tensors[stored_name].dtype
+                    tensors[stored_name] = value.astype(dtype)
         return tensors
 
     def _read_tensor(self, name: str) -> np.ndarray:
-        """Reads a tensor by its Hugging Face name."""
-        tensor = self._open_files[name].get_tensor(name)
+        """Reads a tensor by its name in the files of a BERT."""
+        stored_name = self._find_stored_name(name)
+        tensor = self._open_files[name].get_tensor(stored_name)
         dtype = tensor.dtype
         is_short_float = dtype.itemsize == 2 and dtype.kind not in "iu"
         return tensor.astype(np.float32) if is_short_float else tensor
@@ -142,7 +166,12 @@ class HuggingFaceCheckpoint:
     def _get_slice(self, entry: names.Entry) -> Any:
         """Returns the slice of safetensors by which the metadata of a tensor are read."""
         name = entry.huggingface
-        return self._open_files[name].get_slice(name)
+        stored_name = self._find_stored_name(name)
+        return self._open_files[name].get_slice(stored_name)
+
+    def _find_stored_name(self, name: str) -> str:
+        """Returns the name of a tensor in the file, by its name in the files of a BERT."""
+        return self._stored_names.get(name, name)
 
     def _check_copies(self):
         """Refuses a tensor that should copy another one, and differs."""
@@ -156,9 +185,11 @@ class HuggingFaceCheckpoint:
             weight = self._read_tensor(entry.huggingface)
             copied_weight = self._read_tensor(copy)
             if not np.array_equal(copied_weight, weight):
+                copy_name = self._find_stored_name(copy)
+                name = self._find_stored_name(entry.huggingface)
                 shared = "the word embeddings" if copy == names.TIED_TABLE else "this bias"
                 raise InputError(
-                    f"{self.path}: {copy} differs from {entry.huggingface}; only models that share "
+                    f"{self.path}: {copy_name} differs from {name}; only models that share "
                     f"{shared} with the output layer can be loaded"
                 )
 
@@ -168,9 +199,28 @@ class HuggingFaceCheckpoint:
         other_value = self._read_tensor(other)
         if not np.array_equal(value, other_value):
             raise InputError(
-                f"{self.path}: {name} and {other} name the same weight and differ; remove the one "
-                "that is not of this model"
+                f"{self.path}: {self._find_stored_name(name)} and {self._find_stored_name(other)} "
+                "name the same weight and differ; remove the one that is not of this model"
             )
+
+
+class _ZeroTable:
+    """A table of zeros that is read like a tensor in a file of safetensors."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        self._shape = shape
+
+    def get_tensor(self, name: str) -> np.ndarray:
+        return np.zeros(self._shape, np.float32)
+
+    def get_slice(self, name: str) -> "_ZeroTable":
+        return self
+
+    def get_shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    def get_dtype(self) -> str:
+        return "F32"
 
 
 def is_weights_file(path: str) -> bool:
@@ -194,6 +244,16 @@ def is_huggingface(path: str) -> bool:
     file_names = (WEIGHTS_FILE, SHARDS_FILE, *PICKLED_FILES)
     weight_files = [os.path.join(path, name) for name in file_names]
     return any(map(files.exists, weight_files))
+
+
+def _read_config(path: str) -> dict[str, Any]:
+    """Returns the content of the config.json beside the weights; nothing without such a file."""
+    folder = os.path.dirname(path) if is_weights_file(path) else path
+    config_path = os.path.join(folder, CONFIG_FILE)
+    if not files.exists(config_path):
+        return {}
+    content = reading.read_json(files.check_model_file(config_path))
+    return reading.check_object(content, config_path)
 
 
 def _open_tensors(file: str, listed_names: list[str]) -> dict[str, Any]:
@@ -237,6 +297,9 @@ def write(
     Raises:
         InputError: Hugging Face has no configuration for the model.
     """
+    if config.pooler_activation != POOLER_ACTIVATION:
+        architecture = _choose_class(list(tensors), linear_class)
+        tensors = _leave_out_pooler(tensors, architecture, config.pooler_activation)
     entries: list[names.Entry] = []
     for name in tensors:
         entry = names.to_huggingface(name)
@@ -269,6 +332,22 @@ def write(
         file.write(content)
     weights_path = os.path.join(folder, WEIGHTS_FILE)
     write_tensors(weights_path, renamed_tensors)
+
+
+def _leave_out_pooler(
+    tensors: Mapping[str, np.ndarray], architecture: str, activation: str
+) -> dict[str, np.ndarray]:
+    """Returns the weights without those of a pooler whose activation transformers would not keep.
+
+    Raises:
+        InputError: the head of the class reads the output of the pooler.
+    """
+    if architecture in _CLASSES_WITH_POOLER:
+        raise InputError(
+            f"pooler_act: is {activation}, which Hugging Face's {architecture} would not keep; "
+            "write the format of the original, tf1"
+        )
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(_POOLER)}
 
 
 def write_tensors(

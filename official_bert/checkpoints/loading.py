@@ -17,7 +17,7 @@ from absl import logging
 from official_bert import model_hub
 from official_bert.checkpoints import folder, huggingface, names, tf1
 from official_bert.checkpoints.weights_in_use import WeightsInUse
-from official_bert.config import LEFT_TO_RIGHT, BertConfig
+from official_bert.config import LEFT_TO_RIGHT, POOLER_ACTIVATION, BertConfig
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import BEST_FOLDER, CONFIG_NAME, ModelFolder, find_nested_encoder
@@ -430,6 +430,14 @@ def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig) ->
         logging.warning(
             "The config says attention_direction left_to_right: the original BERT does not know "
             "it, and its tokens would attend to both sides"
+        )
+    has_pooler = any(name.startswith("bert/pooler/") for name in tensors)
+    if has_pooler and config.pooler_activation != POOLER_ACTIVATION:
+        logging.warning(
+            "The config says pooler_act %s: the original BERT does not know it and computes %s "
+            "there, so that its pooled output would have other values",
+            config.pooler_activation,
+            POOLER_ACTIVATION,
         )
     with writing.replacing(os.path.join(folder, CONFIG_NAME)) as file:
         file.write(config.to_json_string())

@@ -89,8 +89,9 @@ class BertOutput(NamedTuple):
         all_encoder_layers: a list of float[B, S, hidden], the outputs of the layers from first to
             last. With `first_token_only` the last one is float[B, 1, hidden].
         sequence_output: the output of the last layer.
-        pooled_output: float[B, hidden], a dense layer with tanh applied to the first token's vector
-            or, in a model whose attention goes from left to right, to the last token's.
+        pooled_output: float[B, hidden], a dense layer with tanh (or the configuration's
+            `pooler_act`) applied to the first token's vector or, in a model whose attention goes
+            from left to right, to the last token's.
     """
 
     embedding_output: Any
@@ -287,9 +288,8 @@ class BertModel(ConfiguredModel):
         self.embeddings.build()
         self.encoder = Encoder(self.config, self.recompute_layers)
         self.encoder.build()
-        self.pooler = DenseLayer(
-            "pooler", dense=Dense(self.config.hidden_size, self.config, "tanh")
-        )
+        pooler_dense = Dense(self.config.hidden_size, self.config, self.config.pooler_activation)
+        self.pooler = DenseLayer("pooler", dense=pooler_dense)
         self.pooler.build((None, self.config.hidden_size))
 
     @property

@@ -247,6 +247,27 @@ def test_attention_probabilities_are_before_dropout():
     assert change > 1e-4
 
 
+@pytest.mark.parametrize(
+    ("fields", "activation"),
+    [
+        pytest.param({}, np.tanh, id="the original's"),
+        pytest.param({"pooler_act": "relu"}, lambda x: np.maximum(x, 0), id="relu"),
+        pytest.param({"pooler_act": "linear"}, lambda x: x, id="none"),
+    ],
+)
+def test_the_activation_of_the_pooler_is_that_of_the_configuration(fields, activation):
+    sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "intermediate_size": 8}
+    config = BertConfig.from_dict(sizes | heads | fields)
+    bert = BertModel(config)
+    bert.pooler.dense.kernel.assign_add(np.eye(8))
+    out = bert(np.arange(12).reshape(2, 6))
+    first_vectors = out.sequence_output.numpy()[:, 0]
+    products = first_vectors @ bert.pooler.dense.kernel.numpy() + bert.pooler.dense.bias.numpy()
+    assert (products < 0).any()
+    assert_allclose(out.pooled_output, activation(products), atol=1e-6)
+
+
 def test_one_hot_lookup_gives_the_same(model):
     one_hot = BertModel(CONFIG, use_one_hot_embeddings=True)
     for target, source in zip(one_hot.weights, model.weights, strict=True):
