@@ -21,7 +21,7 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # Statements of the core by room, as many as there were when the budget was set. Who raises one has
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
-    "checkpoints": 1202,
+    "checkpoints": 1203,
     "cli": 504,
     "commands": 1149,
     "compat": 245,
