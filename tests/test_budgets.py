@@ -21,15 +21,15 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # Statements of the core by room, as many as there were when the budget was set. Who raises one has
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
-    "checkpoints": 1200,
+    "checkpoints": 1203,
     "cli": 504,
     "commands": 1149,
     "compat": 245,
-    "data": 3722,
+    "data": 3721,
     "fine_tuning": 1194,
     "graph_text": 552,
     "io": 1447,
-    "metrics": 507,
+    "metrics": 497,
     "modeling": 1169,
     "modules": 1873,
     "optimization": 360,

@@ -46,8 +46,9 @@ def read(folder: str) -> Dense:
         InputError: a file is damaged, or the layer computes something else.
     """
     settings = sentence_transformers.read_settings(folder)
-    module, _, name = str(settings.get("activation_function", "")).rpartition(".")
-    if not module.startswith("torch.nn.") or name not in _ACTIVATIONS:
+    class_path = str(settings.get("activation_function", ""))
+    name = class_path.rpartition(".")[2]
+    if not class_path.startswith("torch.nn.") or name not in _ACTIVATIONS:
         raise InputError(
             f"{folder}: the activation {name!r} is not one of {', '.join(_ACTIVATIONS)} of torch"
         )

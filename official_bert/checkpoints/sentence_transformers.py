@@ -121,7 +121,9 @@ def find_encoder(folder: str) -> str:
     if not entries or not isinstance(entries[0], dict):
         return folder
     subfolder = entries[0].get("path")
-    return os.path.join(folder, subfolder) if isinstance(subfolder, str) else folder
+    if not isinstance(subfolder, str) or not subfolder:
+        return folder
+    return os.path.join(folder, subfolder)
 
 
 def has_modules(folder: str) -> bool:

@@ -43,6 +43,14 @@ def test_a_layer_is_written_and_read(tmp_path, activation, torch_name):
     }
 
 
+def test_a_class_may_have_its_short_name(tmp_path):
+    dense_module.write(str(tmp_path), make_layer())
+    path = tmp_path / "config.json"
+    fields = {"activation_function": "torch.nn.Tanh"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    assert dense_module.read(str(tmp_path)).activation == "tanh"
+
+
 def test_a_layer_without_a_bias_adds_zeros(tmp_path):
     layer = make_layer()
     dense_module.write(str(tmp_path), layer)

@@ -78,6 +78,9 @@ def test_the_encoder_may_be_in_a_subfolder(tmp_path):
     entries = sentence_transformers.make_entries({"0_Transformer": "a.Transformer"})
     sentence_transformers.write_settings(str(tmp_path), {"modules.json": entries})
     assert sentence_transformers.find_encoder(str(tmp_path)) == f"{tmp_path}/0_Transformer"
+    for path in ("", None, 3):
+        (tmp_path / "modules.json").write_text(json.dumps([{"path": path, "type": "a.B"}]))
+        assert sentence_transformers.find_encoder(str(tmp_path)) == str(tmp_path)
 
 
 def test_the_class_of_a_model(tmp_path):

