@@ -25,10 +25,10 @@ MAX_STATEMENTS = {
     "cli": 504,
     "commands": 1149,
     "compat": 245,
-    "data": 3699,
+    "data": 3703,
     "fine_tuning": 1169,
     "graph_text": 552,
-    "io": 1447,
+    "io": 1532,
     "metrics": 497,
     "modeling": 1162,
     "modules": 1866,
@@ -36,7 +36,7 @@ MAX_STATEMENTS = {
     "options": 525,
     "serving": 1140,
     "tasks": 4058,
-    "training": 2017,
+    "training": 2018,
 }
 MAX_LONG_SIGNATURES = 23  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
