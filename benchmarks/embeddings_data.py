@@ -11,6 +11,7 @@ import random
 
 NUM_SENTENCES, FEWEST_WORDS = 100_000, 6
 NUM_NEGATIVES_PAIRS = 4096
+SIMILAR_FROM = 0.6  # the score, from 0 to 1, from which on a pair counts as one of similar texts
 
 
 def sts_benchmark(data: pathlib.Path, split: str) -> list[dict]:
@@ -90,8 +91,11 @@ def loss_examples(data: pathlib.Path, name: str) -> list[dict]:
     """Returns examples for a loss; without scores no text occurs twice, since equal texts are no
     negatives in ours.
     """
-    if name.startswith("cos"):
+    if name.startswith("cos") or name == "angle":
         return sts_benchmark(data, "train")
+    if name.endswith("contrastive"):
+        pairs = sts_benchmark(data, "train")
+        return [pair | {"label": float(pair["label"] >= SIMILAR_FROM)} for pair in pairs]
     different, seen = {}, set()
     for judgment in ("ENTAILMENT", "CONTRADICTION"):
         for pair in sick(data, "train", judgment):

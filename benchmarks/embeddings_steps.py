@@ -25,6 +25,10 @@ LOSSES = {  # by name: the flags of ours, and the class of theirs
     "triplet": ({}, "TripletLoss"),
     "mse": ({}, "MSELoss"),
     "simcse": ({}, "MultipleNegativesRankingLoss"),
+    "gist": ({"scale": 100.0}, "GISTEmbedLoss"),
+    "angle": ({}, "AnglELoss"),
+    "contrastive": ({}, "ContrastiveLoss"),
+    "online_contrastive": ({}, "OnlineContrastiveLoss"),
 }
 
 
@@ -40,10 +44,13 @@ def encoded_batches(
     from official_bert.tokenization import FullTokenizer
 
     draws = np.random.default_rng(0)
-    settings = EmbeddingSettings(loss=name.partition(",")[0], **LOSSES[name][0])
+    teacher = str(flags.model) if name == "gist" else None
+    settings = EmbeddingSettings(loss=name.partition(",")[0], teacher=teacher, **LOSSES[name][0])
     task = EmbeddingTask(settings=settings)
     if name == "mse":
-        task._targets = lambda texts: draws.normal(size=(len(texts), 384)).astype(np.float32)
+        task._compute_targets = lambda texts: draws.normal(size=(len(texts), 384)).astype(
+            np.float32
+        )
     with tempfile.TemporaryDirectory(dir=flags.work_dir) as folder:
         path = write_lines(pathlib.Path(folder) / "train.jsonl", examples)
         read = read_examples(str(path), "train_file", {})
@@ -107,7 +114,8 @@ def their_losses(
     import torch
 
     model = their_model(flags.model, {} if dropout else _NO_DROPOUT)
-    compute_loss = their_loss(LOSSES[name][1], model)
+    further = {"guide": their_model(flags.model)} if name == "gist" else {}
+    compute_loss = their_loss(LOSSES[name][1], model, **further)
     if widths := LOSSES[name][0].get("matryoshka"):
         from sentence_transformers import losses
 
@@ -151,10 +159,10 @@ def their_model(folder: pathlib.Path, config: dict | None = None):
     return model
 
 
-def their_loss(name: str, model):
+def their_loss(name: str, model, **further):
     from sentence_transformers import losses
 
-    return getattr(losses, name)(model)
+    return getattr(losses, name)(model, **further)
 
 
 def original_adam(model, num_steps: int):

@@ -96,9 +96,10 @@ modeling/heads.py: modeling/test_task_models.py modeling/test_pretrainer.py
     ops.sum(vectors * is_token, axis=1) -> ops.sum(vectors, axis=1)
     vectors, -float("inf")) -> vectors, 0.0)
     ops.sqrt(ops.sum(is_token, axis=1)) -> ops.sum(is_token, axis=1)
+checkpoints/dense_module.py: checkpoints/test_dense_module.py
+    if settings.get("use_residual") -> if False
 extensions/embeddings/sentence_folder.py: extensions/embeddings/test_sentence_folder.py
     Dense(kernel.T, bias), *layers -> *layers, Dense(kernel.T, bias)
-    if settings.get("use_residual") -> if False
     ours == modules.pooling -> ours != modules.pooling
 extensions/distillation/losses.py: extensions/distillation/test_pretraining.py
     return temperature**2 * ops.sum( -> return temperature * ops.sum(
@@ -248,7 +249,7 @@ metrics/embeddings.py: metrics/test_embeddings.py
 metrics/cosines.py: metrics/test_embeddings.py
     np.argsort(-scores, kind="stable")[:most] -> np.argsort(-scores)[:most]
     return (unit_vectors(queries) @ unit_vectors(corpus).T) -> return (queries @ corpus.T)
-extensions/embeddings/probing.py: extensions/embeddings/test_probing.py
+extensions/probing/metrics.py: extensions/probing/test_metrics.py
     default_rng([seed, num_shots, draw]) -> default_rng([seed, draw])
     num_shots, replace=False) -> num_shots)
     np.std(accuracies, ddof=1) -> np.std(accuracies)
@@ -304,9 +305,22 @@ training/whole_batch.py: training/test_whole_batch.py
 extensions/embeddings/losses.py: extensions/embeddings/test_losses.py
     logits = ops.where(find_false_negatives(features["text_ids"]), _EXCLUDED, logits) -> pass
     right))) / 2.0 -> right)))
-    cosines[:, None] - cosines[None, :] -> cosines[None, :] - cosines[:, None]
+    similarities[:, None] - similarities[None, :] -> similarities[None, :] - similarities[:, None]
     scores[:, None] < scores[None, :] -> scores[:, None] <= scores[None, :]
-    near - far + self.margin -> near - far
+    near - far + self.triplet_margin -> near - far
+    is_nearer = teacher_cosines > right_cosines[:, None] -> is_nearer = teacher_cosines < -2
+    is_excluded = ops.logical_and(is_false_negative, ~is_right) -> is_excluded = is_false_negative
+    negative_terms = (1.0 - labels) * ops.square(gaps) -> negative_terms = ops.square(gaps)
+    is_hard_negative = ops.logical_and(is_negative, distances < upper_limit) -> is_hard_negative = is_negative
+    if self._loss.learns_targets: -> if "targets" in features:
+extensions/mixtures/mixed_set.py: extensions/mixtures/test_mixed_set.py
+    set_rows = rows[places] - self._starts[number] -> set_rows = rows[places]
+    weights = [1] * len(sizes) -> pass
+    credits[number] -= total -> pass
+    yield start + index -> yield index
+    example_order(size, seed + number, buffer_size) -> example_order(size, number, buffer_size)
+extensions/mixtures/task.py: extensions/mixtures/test_command.py
+    tf.switch_case(features[SET_NUMBER][0], branches) -> branches[0]()
 data/text_examples.py: data/test_text_examples.py
     for positive in example.positives -> for positive in example.positives[:1]
     min((count for count in counts if count), default=0) -> max((count for count in counts if count), default=0)

@@ -57,6 +57,9 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "encoder_methods": "No arguments -> a mapping: name of a method -> a function whose first "
         "argument has the method `encode`: texts -> float32[n, width]. Called as predictor_methods "
         "is, for objects such as official_bert.SentenceEncoder.",
+        "embedding_evaluations": "No arguments -> a mapping: name of an evaluation for --eval_task "
+        "of run_embeddings -> `module:name` of a VectorEvaluation of data/text_examples.py. Called "
+        "when the flags of the command are listed.",
         "model_layout": "The checkpoint or the folder of a model -> a ModelLayout of "
         "checkpoints/layout.py, or None for a folder that the extension does not know. Called "
         "before a model is served or converted.",

@@ -1,7 +1,8 @@
 """Defines the features of records, for the writer, the parser, the model and the signatures."""
 
 import hashlib
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,6 +32,15 @@ def encoder_features(max_seq_length: int) -> tuple[Feature, ...]:
         max_seq_length: the number of tokens of an example.
     """
     return tuple(Feature(name, max_seq_length, "int32") for name in ENCODER_INPUTS)
+
+
+def select_encoder_inputs(features: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the inputs of every model among the features of a batch.
+
+    Args:
+        features: values by name, perhaps with further features, such as labels.
+    """
+    return {name: features[name] for name in ENCODER_INPUTS}
 
 
 def length_mask(lengths: np.ndarray, width: int) -> np.ndarray:

@@ -21,24 +21,24 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # Statements of the core by room, as many as there were when the budget was set. Who raises one has
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
-    "checkpoints": 1070,
+    "checkpoints": 1200,
     "cli": 504,
     "commands": 1149,
     "compat": 245,
-    "data": 3703,
-    "fine_tuning": 1169,
+    "data": 3725,
+    "fine_tuning": 1194,
     "graph_text": 552,
     "io": 1532,
-    "metrics": 497,
-    "modeling": 1162,
-    "modules": 1866,
+    "metrics": 507,
+    "modeling": 1169,
+    "modules": 1869,
     "optimization": 360,
     "options": 525,
-    "serving": 1140,
-    "tasks": 4058,
-    "training": 2018,
+    "serving": 1153,
+    "tasks": 4142,
+    "training": 2029,
 }
-MAX_LONG_SIGNATURES = 23  # functions of more than 6 arguments, each with a reason at its noqa
+MAX_LONG_SIGNATURES = 24  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
 # Expression nodes a line of code: the mean of the package, of a file in it, and of the tests.
 MAX_MEAN_DENSITY = 4.0

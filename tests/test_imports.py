@@ -55,7 +55,7 @@ SINGLE_IMPORTER = {
 }
 # Extensions do not import each other, so that each has a module that imports the package.
 IMPORTERS_IN_EXTENSIONS = {
-    "sklearn": ("extensions.embeddings.probing", "extensions.few_shot.head"),
+    "sklearn": ("extensions.few_shot.head", "extensions.probing.metrics"),
 }
 _LIGHT_ROOMS = """
 catalog characters cli config core data extension features io metrics model_dir model_hub model_source model_types
@@ -86,7 +86,7 @@ TENSORFLOW_MODULES = (
 )
 MAX_LINES = 500  # without docstrings, which no budget counts
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES = 375
+MAX_FILES = 389
 
 WITH_IMPORTER, LATE, NEVER = (
     "with its importer",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -220,6 +220,26 @@ class EncodedExamples:
             return self.query_length
         num_multiples = -(-int(self.inputs.lengths[anchors].max()) // _LENGTH_MULTIPLE)
         return min(num_multiples * _LENGTH_MULTIPLE, self.query_length)
+
+
+# A function from the vectors of the texts of a set, float32[texts, D], to metrics by name.
+Metrics = Callable[[np.ndarray], dict[str, float]]
+
+
+class VectorEvaluation(NamedTuple):
+    """An evaluation of the vectors of a set with labels.
+
+    Attributes:
+        main_metric: the metric by which models are compared, such as eval_accuracy.
+        parts_read: the parts of an example that it reads beside the first text: POSITIVE, NEGATIVE
+            and LABEL of data/text_tables.py.
+        prepare: a function from the examples and the rows of their texts to the metrics. It raises
+            InputError for examples that it cannot evaluate.
+    """
+
+    main_metric: str
+    parts_read: Collection[str]
+    prepare: Callable[[Sequence[Example], TextRows], Metrics]
 
 
 def all_texts(examples: Iterable[Example], has_roles: bool = False) -> TextRows:

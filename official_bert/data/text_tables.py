@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from official_bert.data import beir_folders, table_formats
 from official_bert.data.column_roles import Role, decide_columns, fold_name
-from official_bert.data.tables import Row, not_empty, numbered_lines, parse_number
+from official_bert.data.tables import Row, not_empty, numbered_lines, parse_number, plain_value
 from official_bert.io import errors
 from official_bert.io.errors import InputError
 from official_bert.io.reading import has_type
@@ -90,6 +90,41 @@ class Example(NamedTuple):
         if math.isfinite(score):
             return score
         raise InputError(f"{self.where}: the label {text!r} is no number; correct it")
+
+
+def make_examples(
+    texts: Iterable[Any], labels: Iterable[Any] | None, set_name: str
+) -> list[Example]:
+    """Returns examples of data in memory.
+
+    Args:
+        texts: texts; or for each example a list or a tuple of a text, the one that belongs to it,
+            and any number of others that do not.
+        labels: the score of each pair, or the class of each text; None for no labels.
+        set_name: the name of the set, for messages.
+
+    Raises:
+        InputError: an example is none, or there are not as many labels.
+    """
+    examples = []
+    for number, value in enumerate(texts, 1):
+        where = f"{set_name}: example {number}"
+        columns = [value] if isinstance(value, str) else plain_value(value)
+        is_list = isinstance(columns, list) and len(columns) > 0
+        if not is_list or not all(isinstance(text, str) and text.strip() for text in columns):
+            raise InputError(f"{where}: {value!r} is no text, and no list of texts; correct it")
+        examples.append(Example(where, columns[0], tuple(columns[1:2]), tuple(columns[2:])))
+    if labels is None:
+        return not_empty(examples, set_name)
+    values = [plain_value(label) for label in labels]
+    label_texts = ["" if value is None else str(value) for value in values]
+    if len(label_texts) != len(examples):
+        raise InputError(
+            f"{set_name}: {len(examples)} examples and {len(label_texts)} labels are given; give "
+            "each example its label"
+        )
+    pairs = zip(examples, label_texts, strict=True)
+    return not_empty([example._replace(label=label) for example, label in pairs], set_name)
 
 
 def read_examples(

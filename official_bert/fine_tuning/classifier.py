@@ -3,7 +3,6 @@
 It calls the function of run_classifier.py.
 """
 
-import contextlib
 import dataclasses
 import math
 import os
@@ -15,18 +14,15 @@ from absl import logging
 from official_bert import catalog
 from official_bert.checkpoints.folder import run_folders
 from official_bert.data.tables import Row, plain_value
-from official_bert.fine_tuning import earlier_training
-from official_bert.fine_tuning.run import fine_tune
+from official_bert.fine_tuning import earlier_training, python_training
 from official_bert.io import errors, files, progress, reading
-from official_bert.io.errors import InputError, did_you_mean, naming_arguments
-from official_bert.model_dir import ModelFolder, has_checkpoints, write_record
-from official_bert.model_source import resolve
-from official_bert.options.fields import find_fault, value_type
+from official_bert.io.errors import InputError, naming_arguments
+from official_bert.model_dir import ModelFolder, write_record
+from official_bert.options.fields import find_fault
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, ClassificationOptions
 from official_bert.options.training import BIAS_CORRECTED
-from official_bert.serving.predictor import Predictor, check_value
+from official_bert.serving.predictor import Predictor
 from official_bert.tasks.registry import CLASSIFICATION
-from official_bert.training import run_log
 
 _COMMAND = "run_classifier"
 _DEV_SHARE = "dev_fraction"  # a flag of the extension tables
@@ -48,16 +44,6 @@ _REPLACEMENTS = {
     "ClassificationData.from_frame(frame, label=['a', 'b'])",
     "--nodo_lower_case": "do_lower_case=False",
     "--init_checkpoint": "model",
-}
-# Names of other libraries, and ours.
-_OTHER_NAMES = {
-    "epochs": "num_train_epochs",
-    "num_epochs": "num_train_epochs",
-    "batch_size": "train_batch_size",
-    "lr": "learning_rate",
-    "max_length": "max_seq_length",
-    "seed": "random_seed",
-    "optimizer": "optimizer_type",
 }
 # With fewer texts than these, the defaults of the original make too few updates to learn anything:
 # Mosbach et al. (2021) and Zhang et al. (2021) train longer, and correct Adam's bias.
@@ -279,7 +265,13 @@ class Classifier(Predictor, metaclass=_ClassifierType):
             with progress.shown_in_python(bool(verbose)):
                 names = sets["train"][0].fields
                 options = _make_options(folder, data, names, dev, model, flags)
-            cls._train(options, sets, overwrite=overwrite, resume=resume, verbose=verbose)
+            python_training.train_in_folder(
+                options,
+                CLASSIFICATION,
+                sets,
+                earlier_training.rows_digest(row.fields for row in sets["train"]),
+                python_training.Handling(overwrite, resume, verbose),
+            )
         if isinstance(data, _FrameData):
             _record_columns(options.output_dir, data.columns)
         trained = cls(options.output_dir)
@@ -288,38 +280,6 @@ class Classifier(Predictor, metaclass=_ClassifierType):
                 os.path.join(options.output_dir, "eval_results.txt")
             )
         return trained
-
-    @staticmethod
-    def _train(
-        options: ClassificationOptions,
-        sets: Mapping[str, list[Row]],
-        overwrite: bool,
-        resume: bool,
-        verbose: int,
-    ) -> None:
-        """Trains on rows, unless the folder holds a training on others."""
-        if overwrite and resume:
-            raise InputError("overwrite, resume: exclude each other; give one of the two")
-        digest = earlier_training.rows_digest(sets["train"])
-        differences = ""
-        if has_checkpoints(options.output_dir) and not resume:
-            now = dataclasses.asdict(resolve(options, CLASSIFICATION).options)
-            differences = earlier_training.find_differences(
-                options.output_dir, now, digest, type(options)
-            )
-        if differences and not overwrite:
-            raise InputError(
-                f"{options.output_dir}: holds a model that was trained differently: {differences}; "
-                "give overwrite=True to replace it, resume=True to go on with its training, or "
-                "another folder"
-            )
-        replacing = contextlib.nullcontext()
-        if differences or earlier_training.was_killed_while_replacing(options.output_dir):
-            replacing = earlier_training.replaced(options.output_dir, holds_other=bool(differences))
-        with replacing, progress.shown_in_python(bool(verbose)):
-            score = fine_tune(options, sets, {run_log.ROWS_DIGEST: digest})
-            if score:
-                progress.show_result(f"{options.output_dir}: {score.metric} {score.value:.4g}")
 
     def describe(self) -> Mapping[str, object]:
         """Returns what the classifier is, for people, with the metrics of the dev set."""
@@ -406,13 +366,16 @@ def _make_options(
         values[_DEV_SHARE] = share
     values |= few_texts_flags(round(len(data.texts) * (1 - share)), flags)
     values["model"] = model and os.fspath(model)
+    values |= python_training.check_flags(
+        flags, _list_arguments(), "Classifier.train", "run_classifier.py"
+    )
     return options_class(
         task_name="text",
         output_dir=os.fspath(folder),
         do_train=True,
         do_eval=dev is not None,
         **{f"{name}_column": name for name in column_names},
-        **values | _checked(flags),
+        **values,
     )
 
 
@@ -442,26 +405,7 @@ def _table_rows(data: ClassificationData, dev: Any) -> dict[str, list[Row]]:
 
 def _list_arguments() -> dict[str, dataclasses.Field]:
     """Returns the fields of the flags that are arguments of `train`, by name."""
-    fields = dataclasses.fields(catalog.options_class(_COMMAND))
-    return {field.name: field for field in fields if field.name not in _EXCLUDED_FLAGS.split()}
-
-
-def _checked(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of flags, which must be known and as their flags take them."""
-    fields_by_name = _list_arguments()
-    for name, value in flags.items():
-        if name not in fields_by_name:
-            remedy = (
-                did_you_mean(name, fields_by_name) or "run_classifier.py --helpfull lists the flags"
-            )
-            if other_name := _OTHER_NAMES.get(name):
-                remedy = f"did you mean {other_name}?"
-            raise InputError(f"{name}: Classifier.train takes no such flag; {remedy}")
-        check_value(fields_by_name[name], value)
-    return {
-        name: float(value) if value_type(fields_by_name[name]) is float else value
-        for name, value in flags.items()
-    }
+    return python_training.list_arguments(_COMMAND, _EXCLUDED_FLAGS.split())
 
 
 def _zip_columns(frame: Any, names: Iterable[str]) -> Iterable[tuple]:

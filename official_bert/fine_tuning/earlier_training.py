@@ -7,9 +7,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from official_bert.data.tables import Row
 from official_bert.fine_tuning import plugin
 from official_bert.io import files
 from official_bert.io.errors import InputError
@@ -26,15 +26,15 @@ eval_results*.txt test_results*.tsv *reliability* events.out.tfevents*
 """
 
 
-def rows_digest(rows: Iterable[Row]) -> str:
+def rows_digest(rows: Iterable[Sequence[Any]]) -> str:
     """Returns a digest of the texts and labels of a set in their order.
 
     Args:
-        rows: the rows of the set, the names of the columns included.
+        rows: the values of each row of the set, as JSON has them.
     """
     digest = hashlib.sha256()
-    for row in rows:
-        digest.update(json.dumps(row.fields).encode() + b"\n")
+    for values in rows:
+        digest.update(json.dumps(values).encode() + b"\n")
     return digest.hexdigest()
 
 

@@ -73,7 +73,7 @@ class TrainingPlugin:
 
     An extension names its class for the hooks `fine_tuning` and `pretraining`. The core makes an
     object of it for each run, before any set is read, and calls its methods in the order in which
-    they stand here. A run that only evaluates or predicts calls `splits_training_set`,
+    they stand here. A run that only evaluates or predicts calls `wrap_task`, `splits_training_set`,
     `split_training_set`, `adapt_model`, `weight_plan`, `check_weights`, `add_predictions`,
     `read_evaluation` and `end`. A search makes an object of its own and calls `end_search` only.
 
@@ -97,6 +97,15 @@ class TrainingPlugin:
         Raises:
             InputError: the flags do not fit each other, the model or the task.
         """
+
+    def wrap_task(self, task: Task, make_task: Callable[[Mapping[str, Any]], Task]) -> Task:
+        """Returns the task of a fine-tuning, perhaps one that reads other sets.
+
+        Args:
+            task: the task, which has read nothing yet, perhaps already wrapped by another plugin.
+            make_task: makes a task of the run with other values of flags, which it gets by name.
+        """
+        return task
 
     def split_training_set(self, examples: Any) -> tuple[Any, Any]:
         """Returns the parts of the training set to train on and to evaluate on.
@@ -203,6 +212,11 @@ class CombinedPlugin(TrainingPlugin):
     def __init__(self, plugins: Sequence[TrainingPlugin]):
         self._plugins = plugins
         self.splits_training_set = any(plugin.splits_training_set for plugin in plugins)
+
+    def wrap_task(self, task: Task, make_task: Callable[[Mapping[str, Any]], Task]) -> Task:
+        for plugin in self._plugins:
+            task = plugin.wrap_task(task, make_task)
+        return task
 
     def split_training_set(self, examples: Any) -> tuple[Any, Any]:
         for plugin in self._plugins:

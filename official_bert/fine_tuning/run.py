@@ -113,6 +113,7 @@ def fine_tune(
         return None
     _check_run(source, strategy.num_replicas_in_sync)
     plugin = make_plugin("fine_tuning", options, config, task)
+    task = plugin.wrap_task(task, functools.partial(_make_task, source, entry))
     metadata = {run_log.TYPED_FLAGS: list_typed_flags(typed_options), **metadata}
     contents = {"bert_config_file": config.to_dict(), "vocab_file": tokenizer.vocab}
     workers = Workers(strategy)
@@ -227,13 +228,24 @@ def _read_model(source: ModelSource) -> tuple[BertConfig, FullTokenizer]:
     return config, source.tokenizer
 
 
-def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
+def _make_task(
+    source: ModelSource,
+    entry: registry.Entry,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+) -> Task:
+    """Makes the task of a run.
+
+    Args:
+        source: the model and the flags of the run.
+        entry: the entry of the task.
+        changes: values of flags by name that replace those of the run.
+    """
     options, record = source.options, source.task
     settings = {}
     keeps_settings = source.resumes or not options.do_train
     if record and record.family == entry.family and keeps_settings:
         settings = dict(record.settings)
-    settings |= {"task_name": entry.name} | vars(options)
+    settings |= {"task_name": entry.name} | vars(options) | dict(changes)
     # A training run reads its labels from the training file.
     settings["checkpoint_labels"] = None if options.do_train else source.labels
     task = entry.make(settings)

@@ -1,5 +1,7 @@
 """The losses of labels, and of pre-training (Devlin et al., 2019, 3.1 and appendix A.2)."""
 
+from collections.abc import Callable, Mapping
+
 from keras import ops
 
 from official_bert.modeling.layers import Tensor
@@ -58,6 +60,21 @@ def stack_columns(values: Tensor) -> Tensor:
     )
     stacked_shape = (-1, *shape[2:])
     return ops.reshape(columns, stacked_shape)
+
+
+def encode_each_text(encode: Callable[[dict], Tensor], features: Mapping[str, Tensor]) -> Tensor:
+    """Returns the outputs for the texts of examples, [B, N, ...].
+
+    Args:
+        encode: a function from the features of texts, int32[B * N, S] by name, to their outputs,
+            [B * N, ...].
+        features: the features of the N texts of B examples, int32[B, N, S], by name.
+    """
+    shape = ops.shape(features["input_ids"])
+    flat_shape = (-1, shape[2])
+    outputs = encode({name: ops.reshape(ids, flat_shape) for name, ids in features.items()})
+    output_shape = (*shape[:2], *ops.shape(outputs)[1:])
+    return ops.reshape(outputs, output_shape)
 
 
 def find_false_negatives(text_ids: Tensor) -> Tensor:

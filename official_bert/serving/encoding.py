@@ -5,7 +5,7 @@ They are SentenceEncoder, SparseEncoder and MultiVectorEncoder, each of a model 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,38 @@ def choose_max_seq_length(max_seq_length: int | None, recorded: int | None, long
             f"{max_seq_length=}: the model was made for sequences up to {longest} tokens"
         )
     return max_seq_length
+
+
+def list_hits(
+    rankings: Iterable[Iterable[tuple[int, float]]], texts: Sequence[str] | None
+) -> list[list[dict[str, Any]]]:
+    """Returns the results of a search as dicts.
+
+    Args:
+        rankings: the rows of the documents with their scores for each query, best first.
+        texts: the documents by row; None if they are unknown.
+
+    Returns:
+        A list for each query: dicts with `row`, `score` and, if it is known, `text`.
+
+    Example:
+        ```python
+        list_hits([[(1, 0.5)]], ["A train left.", "It rained."])
+        # [[{"text": "It rained.", "row": 1, "score": 0.5}]]
+        ```
+    """
+    results = []
+    for ranking in rankings:
+        hits = []
+        for row, score in ranking:
+            hit: dict[str, Any] = {}
+            if texts is not None:
+                hit["text"] = texts[row]
+            hit["row"] = row
+            hit["score"] = score
+            hits.append(hit)
+        results.append(hits)
+    return results
 
 
 def like_length_batches(texts: Sequence[str], batch_size: int) -> Iterator[list[int]]:

@@ -14,7 +14,7 @@ import functools
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -177,6 +177,16 @@ class OptionalMembers:
             The outputs for every example, each [n, ...].
         """
         return outputs
+
+    def batch_objective(self, model: keras.Model) -> Any:
+        """Returns the objective of a training whose batches are of several data sets.
+
+        It is a `ComparingObjective` of training/whole_batch.py; another one is refused.
+
+        Args:
+            model: the model that is trained.
+        """
+        return cast("TrainableTask", self).objective(model)
 
     def calibrate(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> None:
         """Fits what --calibrate fits; then `settings` has it, and probabilities follow it.
@@ -371,6 +381,9 @@ class TrainableTask(ServedTask):
         - `record_stem`: the name without suffixes of the record file that a run writes of the set;
           None, the default, for none. The records are those of `record(rows, length)`, or else of
           `features`.
+        - `example_order(seed, batch_size, buffer_size)`: an endless iterator of the indices of the
+          training examples, for a set that decides itself which examples share a batch.
+        - `has_several_shapes`: whether the features of batches differ in shape beside the length.
 
         Args:
             examples: the examples of one set from `read`.

@@ -225,7 +225,9 @@ class _ExampleReader:
         return self._encoded.features(rows, padded_length(longest, self._max_length))
 
     def _spec(self, values: np.ndarray) -> tf.TensorSpec:
-        sizes = [None] * (values.ndim - 1) if self._pad_to_longest else values.shape[1:]
+        sizes = values.shape[1:]
+        if self._pad_to_longest or getattr(self._encoded, "has_several_shapes", False):
+            sizes = [None] * len(sizes)
         return tf.TensorSpec([self._batch_size, *sizes], values.dtype)
 
 
@@ -271,9 +273,12 @@ class ExampleBatches:
         reader = self._reader = _ExampleReader(encoded, batch_size, max_length, pad_to_longest)
         specs = reader.specs()
         types = [spec.dtype for spec in specs.values()]
-        batches = reader.read(
-            example_order(len(encoded.lengths), seed, buffer_size), self._position
-        )
+        choose_order = getattr(encoded, "example_order", None)
+        if choose_order is None:
+            order = example_order(len(encoded.lengths), seed, buffer_size)
+        else:
+            order = choose_order(seed, batch_size, buffer_size)
+        batches = reader.read(order, self._position)
 
         def read_values() -> list[np.ndarray]:
             batch = next(batches)

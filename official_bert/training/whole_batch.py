@@ -57,6 +57,22 @@ class ComparingObjective(Protocol):
         ...
 
 
+class MeanLoss:
+    """The members of a `ComparingObjective` that reports nothing but the mean loss."""
+
+    sum_names = ("loss",)
+    tensorboard_only = ()
+
+    def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
+        """Returns the mean loss of several steps.
+
+        Args:
+            sums: the sums of the steps, by name.
+            num_steps: the number of these steps.
+        """
+        return {"loss": sums["loss"] / num_steps}
+
+
 class WholeBatch:
     """The `step.StepObjective` of a `ComparingObjective`."""
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from official_bert import ClassificationData, Classifier, InputError, Predictor
-from official_bert.fine_tuning import classifier
 from official_bert.fine_tuning import earlier_training as earlier
+from official_bert.fine_tuning import python_training
 from official_bert.fine_tuning.classifier import few_texts_flags
 from official_bert.fine_tuning.finetuner import Score
 from official_bert.io import progress
@@ -446,14 +446,14 @@ def earlier_training(folder, **flags):
         "flags": written,
         "num_updates": 2,
         "first_step": 0,
-        run_log.ROWS_DIGEST: earlier.rows_digest(ROWS),
+        run_log.ROWS_DIGEST: earlier.rows_digest(row.fields for row in ROWS),
     }
     run_log.write(str(folder), run_log.START, line)
     return written
 
 
 def differences(folder, flags, rows=ROWS):
-    digest = earlier.rows_digest(rows)
+    digest = earlier.rows_digest(row.fields for row in rows)
     return earlier.find_differences(str(folder), flags, digest, ClassificationOptions)
 
 
@@ -551,7 +551,7 @@ def test_a_training_shows_its_progress_unless_it_is_to_be_mute(
         steps(4, "loss 0.5")
         return Score("eval_accuracy", 0.75)
 
-    monkeypatch.setattr(classifier, "fine_tune", fine_tune)
+    monkeypatch.setattr(python_training, "fine_tune", fine_tune)
     monkeypatch.setattr(Classifier, "__init__", lambda self, folder: None)
     flags = {} if verbose is None else {"verbose": verbose}
     Classifier.train(tmp_path / "model", ["a", "b"], ["x", "y"], **flags)

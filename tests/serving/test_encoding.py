@@ -69,3 +69,12 @@ def test_further_signatures_of_an_export_get_positions():
         (DEFAULT, {"input_ids": (2, 5)}),
         ("query", {"input_ids": (2, 5), "masked_lm_positions": (2, 1)}),
     ]
+
+
+def test_hits_have_the_texts_that_are_known():
+    rankings = [[(1, 0.5), (0, 0.25)], iter([(0, 2.0)])]
+    assert encoding.list_hits(rankings, ["a", "b"]) == [
+        [{"text": "b", "row": 1, "score": 0.5}, {"text": "a", "row": 0, "score": 0.25}],
+        [{"text": "a", "row": 0, "score": 2.0}],
+    ]
+    assert encoding.list_hits([[(3, 1.5)]], None) == [[{"row": 3, "score": 1.5}]]

@@ -5,7 +5,7 @@ gradient of the whole.
 import numpy as np
 import tensorflow as tf
 
-from official_bert.training.whole_batch import WholeBatch
+from official_bert.training.whole_batch import MeanLoss, WholeBatch
 
 DRAWS = np.random.default_rng(3)
 INPUT_IDS = DRAWS.normal(size=(6, 4))
@@ -92,3 +92,9 @@ def test_parts_have_the_loss_and_the_gradient_of_the_whole_batch():
     loss, sums = whole.loss(FEATURES, totals, None)
     np.testing.assert_allclose(loss, expected)
     np.testing.assert_allclose(sums["loss"], expected)
+
+
+def test_an_objective_reports_its_mean_loss():
+    objective = MeanLoss()
+    assert objective.sum_names == ("loss",)
+    assert objective.progress({"loss": 6.0}, 4) == {"loss": 1.5}

@@ -8,31 +8,26 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from absl import logging
 
+from official_bert import catalog
 from official_bert.data.model_inputs import ModelInputs
-from official_bert.data.text_examples import POOLING_START, QUERY, TextRows
-from official_bert.data.text_tables import Example
-from official_bert.extensions.embeddings import probing
+from official_bert.data.text_examples import (
+    POOLING_START,
+    QUERY,
+    Metrics,
+    TextRows,
+    VectorEvaluation,
+)
+from official_bert.data.text_tables import LABEL, NEGATIVE, POSITIVE, Example
 from official_bert.io.errors import InputError
 from official_bert.metrics.cosines import cosines, unit_vectors
 from official_bert.metrics.embeddings import pair_classification, retrieval, sts, triplets
 
-_SEED = 0  # The seed of k-means in clustering, and of the examples of few_shot.
-
-# A function from the vectors of the texts, float32[texts, D], to metrics by name.
-Metrics = Callable[[np.ndarray], dict[str, float]]
-
-
-class Kind(NamedTuple):
-    """A kind of evaluation: its main metric, and the function that prepares it for a set."""
-
-    main_metric: str
-    prepare: Callable[[Sequence[Example], TextRows], Metrics]
+_CLUSTERING = "clustering"  # an evaluation of an extension
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,65 +222,25 @@ def _read_answers(
     return ranked, relevant
 
 
-def _read_classes(examples: Sequence[Example], rows: TextRows) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows of the texts and their classes."""
-    for example in examples:
-        if not example.label:
-            raise InputError(f"{example.where}: has no label; name its column, --label_column=...")
-    return (
-        np.array([rows(example.anchor, QUERY) for example in examples]),
-        np.array([example.label for example in examples]),
-    )
-
-
-def _prepare_clustering(examples: Sequence[Example], rows: TextRows) -> Metrics:
-    texts, classes = _read_classes(examples, rows)
-    num_labels = len(set(classes))
-    num_texts = len(set(texts))
-    if not 1 < num_labels < num_texts:
-        raise InputError(
-            f"{examples[0].where}: {num_texts} different texts have {num_labels} labels, so "
-            "clusters are always perfect; --eval_task=clustering needs several labels, and several "
-            "texts of a label"
-        )
-    return lambda vectors: probing.clustering(vectors[texts], classes, _SEED)
-
-
-def _prepare_few_shot(examples: Sequence[Example], rows: TextRows) -> Metrics:
-    """Prepares training on examples of one half of the set, and testing on the other half."""
-    texts, classes = _read_classes(examples, rows)
-    order = np.random.default_rng(_SEED).permutation(len(texts))
-    half = len(order) // 2
-    train_rows = np.sort(order[:half])
-    test_rows = np.sort(order[half:])
-    counts = {str(name): np.sum(classes[train_rows] == name) for name in np.unique(classes)}
-    rarest_name = min(counts, key=lambda name: counts[name])
-    if len(counts) < 2 or counts[rarest_name] < probing.SHOTS[-1]:
-        raise InputError(
-            f"{examples[0].where}: --eval_task=few_shot draws {probing.SHOTS[-1]} examples of each "
-            f"of several labels from half of the set, which has {counts[rarest_name]} of "
-            f"{rarest_name!r}; add examples, or use --eval_task=clustering"
-        )
-
-    def compute(vectors: np.ndarray) -> dict[str, float]:
-        set_vectors = vectors[texts]
-        return probing.few_shot(
-            probing.LabelledVectors(set_vectors[train_rows], classes[train_rows]),
-            probing.LabelledVectors(set_vectors[test_rows], classes[test_rows]),
-            seed=_SEED,
-        )
-
-    return compute
-
-
-KINDS = {
-    "sts": Kind("eval_spearman", _prepare_sts),
-    "pairs": Kind("eval_average_precision", _prepare_pairs),
-    "triplets": Kind("eval_accuracy", _prepare_triplets),
-    "retrieval": Kind("eval_ndcg_at_10", _prepare_retrieval),
-    "clustering": Kind("eval_v_measure", _prepare_clustering),
-    "few_shot": Kind("eval_accuracy_8", _prepare_few_shot),
+_PAIR_PARTS = frozenset({POSITIVE, LABEL})
+_EVALUATIONS = {
+    "sts": VectorEvaluation("eval_spearman", _PAIR_PARTS, _prepare_sts),
+    "pairs": VectorEvaluation("eval_average_precision", _PAIR_PARTS, _prepare_pairs),
+    "triplets": VectorEvaluation(
+        "eval_accuracy", frozenset({POSITIVE, NEGATIVE}), _prepare_triplets
+    ),
+    "retrieval": VectorEvaluation(
+        "eval_ndcg_at_10", frozenset({POSITIVE, NEGATIVE, LABEL}), _prepare_retrieval
+    ),
 }
+
+
+def list_evaluations() -> Mapping[str, VectorEvaluation]:
+    """Return all evaluations by name, those of extensions last."""
+    evaluations = dict(_EVALUATIONS)
+    for further in catalog.hooks("embedding_evaluations"):
+        evaluations |= {name: catalog.load(place) for name, place in further().items()}
+    return evaluations
 
 
 def choose_kind(examples: Sequence[Example]) -> str:
@@ -295,7 +250,7 @@ def choose_kind(examples: Sequence[Example]) -> str:
         examples: the examples of a set, at least one.
 
     Returns:
-        A key of `KINDS`.
+        A key of `list_evaluations`.
 
     Raises:
         InputError: the examples have neither a second text nor a label.
@@ -308,8 +263,8 @@ def choose_kind(examples: Sequence[Example]) -> str:
             return "retrieval"
         scores = {example.score() for example in labelled}
         return "pairs" if scores <= {0.0, 1.0} else "sts"
-    if labelled:
-        return "clustering"
+    if labelled and _CLUSTERING in list_evaluations():
+        return _CLUSTERING
     raise InputError(
         f"{examples[0].where}: has one text and no label, so nothing can be measured; "
         "name the column of the second text or the label, --positive_column=... or "
@@ -323,7 +278,7 @@ def prepare(examples: Sequence[Example], rows: TextRows, kind: str) -> Metrics:
     Args:
         examples: the examples.
         rows: the texts of the set and their rows.
-        kind: a key of `KINDS`.
+        kind: a key of `list_evaluations`.
 
     Returns:
         A function from vectors to metrics with names such as `eval_accuracy`. It raises Diverged
@@ -332,7 +287,7 @@ def prepare(examples: Sequence[Example], rows: TextRows, kind: str) -> Metrics:
     Raises:
         InputError: the evaluation cannot be computed from these examples.
     """
-    compute = KINDS[kind].prepare(examples, rows)
+    compute = list_evaluations()[kind].prepare(examples, rows)
 
     def compute_finite(vectors: np.ndarray) -> dict[str, float]:
         # This raises Diverged for numbers that are not finite.

@@ -3,7 +3,7 @@
 An evaluation only warns of what it does not read.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from absl import logging
 
@@ -88,6 +88,18 @@ def _check_cosines(examples: Sequence[Example], loss: str):
         errors.warn("%s: all pairs have the label %s", examples[0].where, examples[0].label)
 
 
+def _check_binary_labels(examples: Sequence[Example], loss: str):
+    _reject_negatives(examples, loss)
+    for example in examples:
+        if example.score() not in (0.0, 1.0):
+            raise InputError(
+                f"{example.where}: has the label {example.label}, but --loss={loss} reads labels 0 "
+                "and 1; correct them, or choose --loss=cosent, which learns any scores"
+            )
+    if _is_constant([example.score() for example in examples]):
+        errors.warn("%s: all pairs have the label %s", examples[0].where, examples[0].label)
+
+
 def _reject_negatives(examples: Sequence[Example], loss: str):
     with_negatives = next((example for example in examples if example.negatives), None)
     if with_negatives:
@@ -105,37 +117,35 @@ def _log_unread_labels(examples: Sequence[Example], loss: str):
 
 _TRAINING_CHECKS: dict[str, Callable[[Sequence[Example], str], None]] = {
     "multiple_negatives_ranking": _check_ranking,
+    "gist": _check_ranking,
     "simcse": _log_unread_labels,
     "cosent": _check_ordered_scores,
+    "angle": _check_ordered_scores,
     "cosine_similarity": _check_cosines,
+    "contrastive": _check_binary_labels,
+    "online_contrastive": _check_binary_labels,
     "triplet": _check_triplets,
     "mse": _log_unread_labels,
     "margin_mse": lambda examples, loss: None,  # The margins have been read.
 }
-# The parts of an example that an evaluation reads, without the first text.
-_PARTS_READ = {
-    "sts": {POSITIVE, LABEL},
-    "pairs": {POSITIVE, LABEL},
-    "triplets": {POSITIVE, NEGATIVE},
-    "retrieval": {POSITIVE, NEGATIVE, LABEL},
-    "clustering": {LABEL},
-    "few_shot": {LABEL},
-}
 
 
-def warn_about_unread_parts(examples: Sequence[Example], kind: str) -> None:
+def warn_about_unread_parts(
+    examples: Sequence[Example], kind: str, parts_read: Collection[str]
+) -> None:
     """Warn of parts of the examples that an evaluation does not read.
 
     Args:
         examples: the examples of a set.
         kind: the name of the evaluation.
+        parts_read: the parts that it reads beside the first text.
     """
     has_part = {
         POSITIVE: any(example.positives for example in examples),
         NEGATIVE: any(example.negatives for example in examples),
         LABEL: any(example.label for example in examples),
     }
-    unread = [part for part in has_part if has_part[part] and part not in _PARTS_READ[kind]]
+    unread = [part for part in has_part if has_part[part] and part not in parts_read]
     if unread:
         errors.warn(
             "--eval_task=%s does not read the %s of the examples", kind, " and the ".join(unread)

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from official_bert.checkpoints import sentence_transformers
+from official_bert.checkpoints.dense_module import Dense
 from official_bert.checkpoints.layout import ModelLayout
 from official_bert.extensions.embeddings import sentence_folder
 from official_bert.extensions.embeddings.options import EMBEDDING
 from official_bert.extensions.embeddings.sentence_folder import (
     COSINE,
     PROJECTION,
-    Dense,
     SentenceModules,
 )
 from official_bert.io import errors
@@ -30,7 +31,10 @@ def find_layout(path: str) -> EmbeddingLayout | None:
     Returns:
         The layout; None for another model.
     """
-    if sentence_folder.has_modules(path) and sentence_folder.is_single_vector(path):
+    if (
+        sentence_transformers.has_modules(path)
+        and sentence_transformers.read_model_type(path) == sentence_transformers.SINGLE_VECTOR
+    ):
         return SentenceTransformersLayout(path)
     record = ModelFolder(path).task()
     if record and record.family == EMBEDDING:
@@ -83,11 +87,11 @@ class SentenceTransformersLayout(EmbeddingLayout):
 
     @property
     def encoder(self) -> str:
-        return sentence_folder.encoder_folder(self.path)
+        return sentence_transformers.find_encoder(self.path)
 
     @property
     def files(self) -> list[str]:
-        return sentence_folder.module_files(self.path)
+        return sentence_transformers.list_files(self.path)
 
     def serving_settings(self, folder: ModelFolder) -> dict[str, Any]:
         modules = self.modules

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
+from official_bert import catalog
 from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, SIZE, option
 from official_bert.options.fine_tuning import WINDOW_POOLINGS
 from official_bert.options.serving import POOLINGS
@@ -11,14 +12,24 @@ from official_bert.options.table_columns import RelatedTextsOptions
 EMBEDDING = "embedding"  # the name of the family, and of its task
 LOSSES = (
     "multiple_negatives_ranking",
+    "gist",
     "simcse",
     "cosent",
+    "angle",
     "cosine_similarity",
+    "contrastive",
+    "online_contrastive",
     "triplet",
     "mse",
     "margin_mse",
 )
-EVALUATIONS = ("sts", "pairs", "triplets", "retrieval", "clustering", "few_shot")
+EVALUATIONS = (
+    "sts",
+    "pairs",
+    "triplets",
+    "retrieval",
+    *(name for further in catalog.hooks("embedding_evaluations") for name in further()),
+)
 
 
 def _are_widths(texts: list[str]) -> bool:
@@ -68,7 +79,10 @@ class EmbeddingOptions(RelatedTextsOptions):
         "some. simcse: the same with one sentence under two dropout masks. cosent, "
         "cosine_similarity: order pairs, or let their cosine be, as their scores say. triplet: the "
         "second text nearer than the third. mse: the vectors of --teacher. margin_mse: how much "
-        "better a reranker scores the second text than the third.",
+        "better a reranker scores the second text than the third. gist: "
+        "multiple_negatives_ranking, but texts that --teacher takes for right are no negatives. "
+        "angle: cosent with angles of complex numbers. contrastive, online_contrastive: pairs of "
+        "label 1 near, those of label 0 apart; the second learns from the hard pairs of a batch.",
     )
     matryoshka: list[str] | None = option(
         None,
@@ -81,9 +95,9 @@ class EmbeddingOptions(RelatedTextsOptions):
         20.0,
         check=POSITIVE,
         changes_training=True,
-        only_with={"loss": ("multiple_negatives_ranking", "simcse", "cosent")},
-        help="What multiple_negatives_ranking, simcse and cosent multiply cosines by, the inverse "
-        "of a temperature.",
+        only_with={"loss": ("multiple_negatives_ranking", "gist", "simcse", "cosent", "angle")},
+        help="What multiple_negatives_ranking, gist, simcse, cosent and angle multiply cosines by, "
+        "the inverse of a temperature. The authors of gist use 100.",
     )
     symmetric: bool = option(
         False,
@@ -99,13 +113,21 @@ class EmbeddingOptions(RelatedTextsOptions):
         only_with={"loss": ("triplet",)},
         help="With triplet, by how much the third text must be farther, as a Euclidean distance.",
     )
+    contrastive_margin: float = option(
+        0.5,
+        check=POSITIVE,
+        changes_training=True,
+        only_with={"loss": ("contrastive", "online_contrastive")},
+        help="With contrastive and online_contrastive, the distance, 1 minus the cosine, at which "
+        "a pair of label 0 is far enough apart.",
+    )
     teacher: str | None = option(
         None,
         changes_training=True,
         names_model=True,
         help="With mse, the folder or the name of the model whose vectors are learned, as of "
-        "SentenceEncoder. With margin_mse, that of a reranker; without it, the labels of the file "
-        "are the scores of one.",
+        "SentenceEncoder. With gist, that whose vectors tell which negatives are false. With "
+        "margin_mse, that of a reranker; without it, the labels of the file are the scores of one.",
     )
     query_prompt: str | None = option(
         None,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import os
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -17,6 +19,7 @@ from absl import logging
 
 from official_bert import model_hub
 from official_bert.checkpoints import open_checkpoint
+from official_bert.checkpoints.dense_module import Dense
 from official_bert.data.prompts import Prompts, find_signature
 from official_bert.data.text_examples import DOCUMENT, POOLING_START, QUERY, TextForm
 from official_bert.extensions.embeddings.model import normalized
@@ -24,7 +27,6 @@ from official_bert.extensions.embeddings.options import EMBEDDING
 from official_bert.extensions.embeddings.sentence_folder import (
     COSINE,
     PROJECTION,
-    Dense,
     SentenceModules,
 )
 from official_bert.features import ENCODER_INPUTS
@@ -88,6 +90,7 @@ class SentenceEncoder(Extensible):
         default_prompt_name: the name of the prompt that `encode` puts before texts; None for none.
         comparison: the measure by which the vectors are to be compared: "cosine", or another one
             that the folder names.
+        metrics: those of the dev set of `train` by name; None without one.
 
     Example:
         ```python
@@ -102,6 +105,7 @@ class SentenceEncoder(Extensible):
     """
 
     methods_hook = "encoder_methods"
+    metrics: dict[str, float] | None = None
 
     def __init__(
         self,
@@ -170,6 +174,74 @@ class SentenceEncoder(Extensible):
         )
         self._functions = {"": encode, POOLING_START: encode_from_starts}
         self._width = encode.get_concrete_function().structured_outputs.shape[-1]
+
+    @classmethod
+    def train(  # noqa: PLR0913 - each is named in a call
+        cls,
+        folder: str | os.PathLike,
+        texts: Iterable,
+        labels: Iterable | None = None,
+        dev: Iterable | tuple[Iterable, Iterable | None] | None = None,
+        model: str | os.PathLike | None = None,
+        *,
+        overwrite: bool = False,
+        resume: bool = False,
+        verbose: int = 1,
+        **flags: Any,
+    ) -> Self:
+        """Trains a model in a folder, as run_embeddings does; the same call again resumes a run
+        that was killed.
+
+        A folder with a training on other data or with other arguments is an error, unless you say
+        what to do with it.
+
+        Args:
+            folder: the folder of the trained model.
+            texts: for each example a tuple of a text, the text that belongs to it, and perhaps
+                others that do not; or single texts, for the losses simcse and mse.
+            labels: the score of each pair, or the class of each single text; None for losses that
+                learn from texts alone.
+            dev: what the trained model is evaluated on: a list of such examples, or a tuple of them
+                and their labels.
+            model: the folder or the name of the model to begin with.
+            overwrite: whether a training on other data or with other arguments is replaced.
+            resume: whether such a training goes on, on these data and with these arguments.
+            verbose: 1 shows the progress and the result, on a terminal and in a notebook as a bar;
+                0 shows nothing.
+            **flags: further flags of run_embeddings by name, such as loss="cosent".
+
+        Returns:
+            The trained encoder, whose `metrics` are those of the dev set.
+
+        Raises:
+            InputError: an argument, the data or the folder cannot be used.
+
+        Example:
+            ```python
+            from official_bert import SentenceEncoder
+
+            pairs = [("Who sat there?", "The cat sat on the mat."), ("What left?", "A train left.")]
+            encoder = SentenceEncoder.train(
+                "/tmp/my_encoder",
+                pairs,
+                model="quickstart_output/full/bert",
+                train_batch_size=2,
+                overwrite=True,
+            )
+            encoder.encode(["A train left."]).shape  # (1, hidden_size)
+            ```
+        """
+        from official_bert.extensions.embeddings import python_training
+        from official_bert.fine_tuning.python_training import Handling
+
+        sets = {"train": (texts, labels)}
+        if dev is not None:
+            sets["dev"] = dev if isinstance(dev, tuple) else (dev, None)
+        handling = Handling(overwrite, resume, verbose)
+        metrics = python_training.train(folder, sets, model, flags, handling)
+        encoder = cls(os.fspath(folder))
+        encoder.metrics = metrics
+        return encoder
 
     def _open_export(
         self, folder: str, fixed: Mapping, max_seq_length: int | None, num_threads: int | None

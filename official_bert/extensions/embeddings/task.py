@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
+from official_bert.checkpoints.dense_module import Dense
 from official_bert.config import BertConfig
 from official_bert.data.prompts import Prompts, can_insert
 from official_bert.data.text_examples import (
@@ -33,7 +34,7 @@ from official_bert.extensions.embeddings.model import BertEmbedder
 from official_bert.extensions.embeddings.options import EMBEDDING
 from official_bert.extensions.embeddings.prompted_client import EmbeddingClient
 from official_bert.extensions.embeddings.sentence_encoder import SentenceEncoder
-from official_bert.extensions.embeddings.sentence_folder import NORMALIZE, Dense, SentenceModules
+from official_bert.extensions.embeddings.sentence_folder import NORMALIZE, SentenceModules
 from official_bert.extensions.embeddings.settings import EmbeddingSettings
 from official_bert.features import ENCODER_INPUTS
 from official_bert.graph_text.prompt_insertion import insert_prompt
@@ -108,20 +109,23 @@ class EmbeddingTask(Task):
 
     @property
     def main_metric(self) -> str:
-        return evaluation.KINDS[self._kind].main_metric
+        return evaluation.list_evaluations()[self._kind].main_metric
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[Example]]:
-        path = data_files.path(
+        source: Any = data_files.path(
             set_name,
             [set_name + ending for ending in (".tsv", ".csv", ".jsonl", ".parquet", ".txt")],
         )
-        examples = read_examples(path, f"{set_name}_file", self._settings.values)
+        examples = source  # in memory
+        if isinstance(source, str):
+            examples = read_examples(source, f"{set_name}_file", self._settings.values)
         if set_name == "dev":
             self._kind = self._settings.eval_task or evaluation.choose_kind(examples)
             logging.info(
                 "The evaluation is %s, whose main metric is %s", self._kind, self.main_metric
             )
-            label_checks.warn_about_unread_parts(examples, self._kind)
+            parts_read = evaluation.list_evaluations()[self._kind].parts_read
+            label_checks.warn_about_unread_parts(examples, self._kind, parts_read)
         return {"": examples}
 
     def encode(
@@ -148,28 +152,28 @@ class EmbeddingTask(Task):
             errors.warn(
                 "--train_batch_size=1: the loss compares the examples of a batch; give it several"
             )
-        if self._settings.teacher and loss.reads not in ("targets", "margins"):
+        if self._settings.teacher and not {"targets", "margins"} & {*loss.reads}:
             raise InputError(
-                "--teacher: goes with --loss=mse, which learns its vectors, and margin_mse, not "
-                f"{self._settings.loss}"
+                "--teacher: goes with --loss=mse, which learns its vectors, gist and margin_mse, "
+                f"not {self._settings.loss}"
             )
         rows, text_ids = build_example_rows(examples, loss, self._settings.loss, _has_roles(forms))
         label_checks.check_training(examples, self._settings.loss)
         further, targets = {}, None
-        if loss.reads == "scores":
-            further = {
-                "scores": np.array(
-                    [one.score() for one in examples for _ in one.positives], np.float32
-                )
-            }
-        elif loss.reads == "text_ids":
-            further = {"text_ids": text_ids}
-        elif loss.reads == "margins":
+        if "scores" in loss.reads:
+            further["scores"] = np.array(
+                [one.score() for one in examples for _ in one.positives], np.float32
+            )
+        if "text_ids" in loss.reads:
+            further["text_ids"] = text_ids
+        if "margins" in loss.reads:
             teacher = self._settings.teacher
             compute_scores = functools.partial(compute_teacher_scores, teacher) if teacher else None
-            further = {"margins": read_margins(examples, text_ids.shape[1], compute_scores)}
-        elif loss.reads == "targets":
-            targets = self._targets(rows.texts)
+            further["margins"] = read_margins(examples, text_ids.shape[1], compute_scores)
+        if "targets" in loss.reads:
+            targets = self._compute_targets(rows.texts)
+            if loss.learns_targets:
+                self._target_width = targets.shape[1]
         has_documents = text_ids.shape[1] > 1 and loss.num_texts != (1, 1)
         query_length = forms[QUERY].max_seq_length
         return EncodedExamples(
@@ -182,16 +186,17 @@ class EmbeddingTask(Task):
             is_query_padded=self._settings.use_tpu,
         )
 
-    def _targets(self, texts: list[str]) -> np.ndarray:
+    def _compute_targets(self, texts: list[str]) -> np.ndarray:
         """Returns the vectors of the teacher, float32[texts, D]."""
         if not self._settings.teacher:
-            raise InputError("--loss=mse: needs a --teacher, whose vectors are learned")
+            raise InputError(
+                f"--loss={self._settings.loss}: needs a --teacher, whose vectors it reads"
+            )
         logging.info("%d texts get their vectors from the teacher", len(texts))
         try:
             vectors = SentenceEncoder(self._settings.teacher).encode(texts)
         except InputError as error:
             raise InputError(f"--teacher={self._settings.teacher}: {error}") from None
-        self._target_width = vectors.shape[1]
         return vectors
 
     def _loss(self) -> Loss:
@@ -200,28 +205,41 @@ class EmbeddingTask(Task):
         return Matryoshka(loss, [int(width) for width in widths]) if widths else loss
 
     def build_model(self, config: BertConfig, **arguments: Any) -> BertEmbedder:
-        width = self.projection or config.hidden_size
+        self._check_widths(self.projection or config.hidden_size)
+        return BertEmbedder(config, self.pooling, self.projection, self.normalize, **arguments)
+
+    def _check_widths(self, width: int):
+        """Refuses vectors of a width that the loss cannot use."""
         if self._target_width not in (None, width):
             raise InputError(
                 f"--teacher: its vectors have {self._target_width} components, those of the model "
                 f"{width}; give --projection={self._target_width}"
             )
-        widths = self._settings.matryoshka or []
-        if any(int(one) > width for one in widths):
+        widths = [int(one) for one in self._settings.matryoshka or []]
+        if any(one > width for one in widths):
             raise InputError(
-                f"--matryoshka={','.join(widths)}: the vectors of the model have {width} components"
+                f"--matryoshka={','.join(map(str, widths))}: the vectors of the model have {width} "
+                "components"
             )
-        return BertEmbedder(config, self.pooling, self.projection, self.normalize, **arguments)
+        if self._settings.loss == "angle" and any(one % 2 for one in (width, *widths)):
+            raise InputError(
+                "--loss=angle: takes two components for a complex number, so that their number "
+                "must be even; change --projection or --matryoshka"
+            )
 
     def objective(self, model: BertEmbedder) -> "BatchObjective | TaskObjective":
         loss = self._loss()
         if loss.compares_batch:
-            return BatchObjective(model, loss)
+            return self.batch_objective(model)
         return TaskObjective(
             model,
             lambda model, features: loss(_vectors(model, features), features),
             lambda features: ops.ones(ops.shape(features["input_ids"])[:1]),
         )
+
+    def batch_objective(self, model: BertEmbedder) -> "BatchObjective":
+        self._check_widths(self.projection or model.config.hidden_size)
+        return BatchObjective(model, self._loss())
 
     def outputs(self, model: BertEmbedder, features: dict) -> dict:
         """Returns `vectors`, float32[B, D], of texts."""
@@ -373,7 +391,16 @@ class BatchObjective:
     tensorboard_only = ()
 
     def __init__(self, model: BertEmbedder, loss: Loss):
-        self._model, self.batch_loss, self.compared = model, loss, (loss.reads,)
+        self._model, self._loss, self.compared = model, loss, loss.reads
+
+    def batch_loss(self, vectors: tf.Tensor, features: dict) -> tf.Tensor:
+        """Returns the loss of a batch, float32[].
+
+        Args:
+            vectors: the vectors of the texts of all examples, float32[batch, N, D].
+            features: the features with the keys of `compared`.
+        """
+        return ops.mean(self._loss(vectors, features))
 
     def vectors(self, features: dict, dropout_seed: tf.Tensor | None) -> tf.Tensor:
         """Returns the vectors of the texts of examples, float32[b, N, D].

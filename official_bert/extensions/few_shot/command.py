@@ -35,6 +35,7 @@ from official_bert.io.errors import InputError, did_you_mean, naming_arguments
 from official_bert.model_dir import ModelFolder, TaskRecord, has_checkpoints
 from official_bert.options.training import BIAS_CORRECTED
 from official_bert.serving.predictor import check_value
+from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.settings import ClassificationSettings
 from official_bert.tasks.classification.text import TextProcessor
 from official_bert.tokenization import FullTokenizer
@@ -172,14 +173,19 @@ def train(options: FewShotOptions, sets: Mapping[str, Source], overwrite: bool) 
         )
     )
     processor.named = dict(sets)
+    processor.one_label_remedy = "check --label_column, or add texts of another label"
     examples = processor.get_train_examples("")
     texts = [example.text_a for example in examples]
     labels = [str(example.label) for example in examples]  # of one label each
+    # Everything is checked before anything is written.
     pairs.check_labels(labels, options.train_file)
+    if options.train_encoder:
+        _check_pairs(options, examples)
     if "dev" in sets:
-        processor.get_dev_examples("")  # A wrong file is named before the training.
+        processor.get_dev_examples("")
+    head.check_installed()
     encoder = model_hub.local_path(options.model)
-    open_checkpoint(find_layout(encoder).encoder)  # And so is a wrong model.
+    _check_model(options, encoder)
     _check_folder(options, texts, labels, overwrite)
     if options.train_encoder:
         encoder = _train_encoder(options, texts, labels)
@@ -188,6 +194,38 @@ def train(options: FewShotOptions, sets: Mapping[str, Source], overwrite: bool) 
     _write_classifier(options, encoder, texts, labels, names, processor.settings())
     if "dev" in sets:
         _evaluate(options, sets["dev"])
+
+
+def _check_pairs(options: FewShotOptions, examples: Sequence[InputExample]):
+    """Checks that the texts make pairs, and the pairs a batch."""
+    for example in examples:
+        if not example.text_a.strip():
+            line = f"line {example.source.line}: " if example.source else ""
+            raise InputError(
+                f"{options.train_file}: {line}the text is blank; give it a text, or leave the row "
+                "out"
+            )
+    num_pairs = len(examples) * options.num_pairs * (1 if options.loss == RANKING else 2)
+    if int(num_pairs * options.num_train_epochs) < options.train_batch_size:
+        raise InputError(
+            f"--train_batch_size={options.train_batch_size}: the {num_pairs} pairs of texts are no "
+            f"whole batch in {options.num_train_epochs:g} epochs; lower it, or raise --num_pairs"
+        )
+
+
+def _check_model(options: FewShotOptions, encoder: str):
+    """Checks the model, its length, and that the classifier does not replace its files."""
+    config = loading.read_stored_config(open_checkpoint(find_layout(encoder).encoder))
+    if options.max_seq_length > config.max_position_embeddings:
+        raise InputError(
+            f"--max_seq_length={options.max_seq_length}: {options.model} was made for sequences up "
+            f"to {config.max_position_embeddings} tokens; give a smaller number"
+        )
+    if files.real_path(ModelFolder(encoder).path) == files.real_path(options.output_dir):
+        raise InputError(
+            f"--output_dir={options.output_dir}: is the folder of --model, and would become that "
+            "of the classifier; name another folder"
+        )
 
 
 def _check_folder(

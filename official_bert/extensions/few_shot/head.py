@@ -21,6 +21,21 @@ class LinearLayer(NamedTuple):
     bias: np.ndarray
 
 
+def check_installed() -> None:
+    """Checks that scikit-learn can be imported.
+
+    Raises:
+        InputError: it cannot.
+    """
+    try:
+        import sklearn.linear_model  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            f"few-shot training needs scikit-learn, which cannot be imported ({error}); pip "
+            "install 'official-bert[evaluation]'"
+        ) from None
+
+
 def fit(
     vectors: np.ndarray, label_ids: np.ndarray, num_labels: int, inverse_strength: float
 ) -> LinearLayer:
@@ -38,13 +53,9 @@ def fit(
     Raises:
         InputError: scikit-learn is not installed.
     """
-    try:
-        from sklearn.linear_model import LogisticRegression
-    except ImportError as error:
-        raise InputError(
-            f"few-shot training needs scikit-learn, which cannot be imported ({error}); pip "
-            "install 'official-bert[evaluation]'"
-        ) from None
+    check_installed()
+    from sklearn.linear_model import LogisticRegression
+
     regression = LogisticRegression(C=inverse_strength, max_iter=_MAX_ITERATIONS)
     regression.fit(np.asarray(vectors, np.float64), label_ids)
     weights, bias = regression.coef_, regression.intercept_

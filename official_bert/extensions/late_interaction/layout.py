@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from official_bert.checkpoints import sentence_transformers
 from official_bert.checkpoints.layout import ModelLayout
 from official_bert.checkpoints.loading import open_checkpoint
 from official_bert.extensions.late_interaction import multi_vector_folder
@@ -72,7 +73,7 @@ class MultiVectorEncoderLayout(LateInteractionLayout):
 
     @property
     def files(self) -> list[str]:
-        return multi_vector_folder.module_files(self.path)
+        return sentence_transformers.list_files(self.path)
 
     def serving_settings(self, folder: ModelFolder) -> dict[str, Any]:
         raise InputError(

@@ -22,7 +22,6 @@ from official_bert.extensions.late_interaction.multi_vector_folder import (
 from official_bert.extensions.late_interaction.options import LATE_INTERACTION
 from official_bert.extensions.late_interaction.task import (
     COUNTS,
-    QUERY_SIGNATURE,
     VECTORS,
     encode_documents,
     encode_queries,
@@ -30,14 +29,16 @@ from official_bert.extensions.late_interaction.task import (
 from official_bert.extensions.late_interaction.token_features import TokenRules
 from official_bert.extensions.late_interaction.token_vectors import TokenVectors
 from official_bert.io.errors import InputError
-from official_bert.io.reading import has_type
 from official_bert.serving.encoding import (
+    check_positive,
     choose_max_seq_length,
     compile_signatures,
     like_length_batches,
+    list_hits,
     run_export,
 )
 from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
+from official_bert.tasks.retrieval_task import QUERY_SIGNATURE
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import list_texts
 
@@ -205,25 +206,18 @@ class MultiVectorEncoder:
         Raises:
             InputError: a number is not positive, or the vectors have another width.
         """
-        for name, value in (("k", k), ("num_candidates", num_candidates)):
-            if not has_type(value, int) or value < 1:
-                raise InputError(f"{name}={value!r}: must be a positive whole number")
-        has_vectors = isinstance(corpus, TokenVectors)
-        texts = [] if has_vectors else list_texts("corpus", corpus)
-        documents = corpus if isinstance(corpus, TokenVectors) else self.encode(texts)
+        check_positive("k", k)
+        check_positive("num_candidates", num_candidates)
+        if isinstance(corpus, TokenVectors):
+            texts, documents = None, corpus
+        else:
+            texts = list_texts("corpus", corpus)
+            documents = self.encode(texts)
         if documents.values.shape[1] != self.token_width:
             raise InputError(
                 f"corpus: its vectors have {documents.values.shape[1]} components, those of the "
                 f"model {self.token_width}; encode it with this model"
             )
         rankings = token_vectors.search(self.encode_queries(queries), documents, k, num_candidates)
-        results = []
-        for rows in rankings:
-            hits = []
-            for row, score in rows:
-                hit = {"row": row, "score": score}
-                if not has_vectors:
-                    hit = {"text": texts[row]} | hit
-                hits.append(hit)
-            results.append(hits)
+        results = list_hits(rankings, texts)
         return results[0] if isinstance(queries, str) else results

@@ -6,41 +6,34 @@ training here. Out: `MultiVectorModules`; `write` writes them as sentence-transf
 
 from __future__ import annotations
 
-import json
 import os
 import string
-from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from official_bert.checkpoints import huggingface
-from official_bert.checkpoints.loading import open_checkpoint
+from official_bert.checkpoints import dense_module, sentence_transformers
+from official_bert.checkpoints.sentence_transformers import read_settings
 from official_bert.extensions.late_interaction.options import (
     LATE_INTERACTION,
     QUERY_LENGTH,
     TOKEN_WIDTH,
 )
-from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
-from official_bert.io.reading import check_object, field, has_type
+from official_bert.io.reading import check_object, has_type
 from official_bert.model_dir import ModelFolder, TaskRecord
-from official_bert.tokenizer_config import TokenizerConfig
-from official_bert.version import __version__
 
-MODULES_NAME = "modules.json"
-CONFIG_NAME = "config_sentence_transformers.json"
-ENCODER_CONFIG_NAME = "sentence_bert_config.json"
 MODEL_TYPE = "MultiVectorEncoder"
 KERNEL = "token_projection/kernel"  # float32[hidden, D]
 _KINDS = ["Transformer", "Dense", "MultiVectorMask", "Normalize"]
-_FOLDERS = ["", "1_Dense", "2_MultiVectorMask", "3_Normalize"]
-_TYPES = [
-    "sentence_transformers.base.modules.transformer.Transformer",
-    "sentence_transformers.base.modules.dense.Dense",
-    "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
-    "sentence_transformers.sentence_transformer.modules.normalize.Normalize",
-]
+_DENSE, _MASK, _NORMALIZE = "1_Dense", "2_MultiVectorMask", "3_Normalize"
+# Folder -> class.
+_MODULES = {
+    "": "sentence_transformers.base.modules.transformer.Transformer",
+    _DENSE: "sentence_transformers.base.modules.dense.Dense",
+    _MASK: "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
+    _NORMALIZE: "sentence_transformers.sentence_transformer.modules.normalize.Normalize",
+}
 
 
 class MultiVectorModules(NamedTuple):
@@ -89,28 +82,20 @@ class MultiVectorModules(NamedTuple):
     @classmethod
     def _read(cls, folder: str) -> Self:
         """Reads modules.json of sentence-transformers and the files that it names."""
-        path = os.path.join(folder, MODULES_NAME)
-        entries = reading.read_json(files.check_model_file(path))
-        kinds = [field(entry, "type", str, path).rpartition(".")[2] for entry in entries]
-        folders = [os.path.join(folder, field(entry, "path", str, path)) for entry in entries]
+        modules = sentence_transformers.read_modules(folder)
+        kinds = [module.kind for module in modules]
         if kinds != _KINDS:
+            path = os.path.join(folder, sentence_transformers.MODULES_NAME)
             raise InputError(
                 f"{path}: lists the modules {', '.join(kinds)}; only {', '.join(_KINDS)} can be "
                 "used"
             )
-        prompts = _read_settings(folder, CONFIG_NAME).get("prompts") or {}
-        if isinstance(prompts, Mapping) and any(prompts.values()):
-            raise InputError(
-                f"{folder}: has prompts, which models of late interaction here cannot put before "
-                "texts"
-            )
-        encoder, dense, mask, _ = folders
-        weights = open_checkpoint(dense)
-        dense_config = _read_settings(dense)
-        activation = str(dense_config.get("activation_function", "")).rpartition(".")[2]
-        if set(weights.shapes) != {"linear.weight"} or activation != "Identity":
+        sentence_transformers.refuse_prompts(folder, "models of late interaction")
+        encoder, dense, mask, _ = (module.folder for module in modules)
+        projection = dense_module.read(dense)
+        if projection.bias.any() or projection.activation != "linear":
             raise InputError(f"{dense}: is no projection without a bias and an activation")
-        kernel = weights.read("linear.weight").T
+        kernel = projection.kernel.T
         return cls(
             encoder,
             kernel=np.ascontiguousarray(kernel),
@@ -121,18 +106,18 @@ class MultiVectorModules(NamedTuple):
 
     def record(self) -> TaskRecord:
         """Returns the record of a training of this model."""
-        settings = {name: getattr(self, name) for name in _SETTINGS}
+        settings = {name: getattr(self, name) for name in MODEL_SETTINGS}
         if self.max_seq_length is not None:
             settings["max_seq_length"] = self.max_seq_length
         return TaskRecord(LATE_INTERACTION, LATE_INTERACTION, settings)
 
 
-_SETTINGS = ("token_width", "query_length", "attend_to_expansion", "skip_punctuation")
+MODEL_SETTINGS = ("token_width", "query_length", "attend_to_expansion", "skip_punctuation")
 
 
 def _read_skip_list(folder: str) -> bool:
     """Returns whether a MultiVectorMask leaves out punctuation."""
-    config = _read_settings(folder)
+    config = read_settings(folder)
     words = config.get("skiplist_words") or []
     tasks = config.get("skiplist_tasks", ["document"])
     if {*words} not in (set(), {*string.punctuation}) or tasks != ["document"]:
@@ -147,11 +132,9 @@ def _read_skip_list(folder: str) -> bool:
 
 def _read_lengths(folder: str) -> dict[str, Any]:
     """Returns the settings of a Transformer by the fields of MultiVectorModules."""
-    path = os.path.join(folder, ENCODER_CONFIG_NAME)
-    config = _read_settings(folder, ENCODER_CONFIG_NAME)
-    length = config.get("document_length") or getattr(
-        TokenizerConfig.read(folder), "model_max_length", None
-    )
+    path = os.path.join(folder, sentence_transformers.ENCODER_CONFIG_NAME)
+    config = read_settings(folder, sentence_transformers.ENCODER_CONFIG_NAME)
+    length = sentence_transformers.find_length(folder, "document_length")
     expansion = config.get("query_expansion")
     query_length, attends = 0, False
     if expansion is not None:
@@ -185,9 +168,7 @@ def has_modules(folder: str) -> bool:
     Args:
         folder: the folder of a model.
     """
-    if not files.exists(os.path.join(folder, MODULES_NAME)):
-        return False
-    return _read_settings(folder, CONFIG_NAME).get("model_type") == MODEL_TYPE
+    return sentence_transformers.is_model(folder, MODEL_TYPE)
 
 
 def read_record(folder: str) -> dict[str, Any]:
@@ -203,7 +184,7 @@ def read_record(folder: str) -> dict[str, Any]:
     if not has_modules(folder) and (record is None or record.family != LATE_INTERACTION):
         return {}
     modules = MultiVectorModules.load(folder)
-    return {name: getattr(modules, name) for name in _SETTINGS}
+    return {name: getattr(modules, name) for name in MODEL_SETTINGS}
 
 
 def write(folder: str, modules: MultiVectorModules) -> None:
@@ -224,18 +205,14 @@ def write(folder: str, modules: MultiVectorModules) -> None:
         }
     marks = list(string.punctuation) if modules.skip_punctuation else []
     contents: dict[str, Any] = {
-        MODULES_NAME: [
-            {"idx": number, "name": str(number), "path": path, "type": kind}
-            for number, (path, kind) in enumerate(zip(_FOLDERS, _TYPES, strict=True))
-        ],
-        CONFIG_NAME: {
-            "__version__": {"official_bert": __version__},
-            "model_type": MODEL_TYPE,
-            "prompts": {"query": "", "document": ""},
-            "default_prompt_name": None,
-            "similarity_fn_name": "maxsim",
-        },
-        ENCODER_CONFIG_NAME: {
+        sentence_transformers.MODULES_NAME: sentence_transformers.make_entries(_MODULES),
+        sentence_transformers.CONFIG_NAME: sentence_transformers.make_config(
+            model_type=MODEL_TYPE,
+            prompts={"query": "", "document": ""},
+            default_prompt_name=None,
+            similarity_fn_name="maxsim",
+        ),
+        sentence_transformers.ENCODER_CONFIG_NAME: {
             "transformer_task": "feature-extraction",
             "modality_config": {
                 "text": {"method": "forward", "method_output_name": "last_hidden_state"}
@@ -245,7 +222,7 @@ def write(folder: str, modules: MultiVectorModules) -> None:
             "query_length": None if expansion else modules.max_seq_length,
             "query_expansion": expansion,
         },
-        "1_Dense/config.json": {
+        f"{_DENSE}/config.json": {
             "in_features": hidden_size,
             "out_features": token_width,
             "bias": False,
@@ -253,31 +230,11 @@ def write(folder: str, modules: MultiVectorModules) -> None:
             "module_input_name": "token_embeddings",
             "module_output_name": "token_embeddings",
         },
-        "2_MultiVectorMask/config.json": {"skiplist_words": marks, "skiplist_tasks": ["document"]},
-        "3_Normalize/config.json": {"module_input_name": "token_embeddings"},
+        f"{_MASK}/config.json": {"skiplist_words": marks, "skiplist_tasks": ["document"]},
+        f"{_NORMALIZE}/config.json": {"module_input_name": "token_embeddings"},
     }
-    for name, content in contents.items():
-        path = os.path.join(folder, name)
-        files.make_folder(os.path.dirname(path))
-        with writing.replacing(path) as file:
-            file.write(json.dumps(content, indent=2) + "\n")
-    huggingface.write_tensors(
-        os.path.join(folder, "1_Dense", huggingface.WEIGHTS_FILE),
-        {"linear.weight": np.ascontiguousarray(modules.kernel.T)},
+    sentence_transformers.write_settings(folder, contents)
+    sentence_transformers.write_weights(
+        os.path.join(folder, _DENSE),
+        {dense_module.KERNEL: modules.kernel.T},
     )
-
-
-def module_files(folder: str) -> list[str]:
-    """Return the names of the files and folders of a MultiVectorEncoder beside its encoder.
-
-    Args:
-        folder: the folder of the model, which `has_modules`.
-    """
-    names = [MODULES_NAME, CONFIG_NAME, ENCODER_CONFIG_NAME, *_FOLDERS[1:]]
-    return [name for name in names if files.exists(os.path.join(folder, name))]
-
-
-def _read_settings(folder: str, name: str = "config.json") -> dict[str, Any]:
-    """Returns the content of a module's file, empty if there is none."""
-    path = os.path.join(folder, name)
-    return check_object(reading.read_json(path), path) if files.exists(path) else {}

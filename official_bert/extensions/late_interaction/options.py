@@ -3,13 +3,17 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.options.fields import LENGTH_OR_NONE, POSITIVE, SIZE, option
+from official_bert.options.fields import MAX_LENGTH, POSITIVE, SIZE, Check, option
 from official_bert.options.table_columns import RelatedTextsOptions
 
 LATE_INTERACTION = "late_interaction"  # the name of the family, and of its task
 LOSSES = ("multiple_negatives_ranking", "margin_mse")
 TOKEN_WIDTH, QUERY_LENGTH = 128, 32
 
+_QUERY_LENGTHS: Check = (
+    lambda n: n == 0 or 3 <= n <= MAX_LENGTH,
+    f"must be 0, or at least 3, for [CLS], a token and [SEP], and at most {MAX_LENGTH}",
+)
 _READ_BY = "--task_name=late_interaction"
 _TOKEN_WIDTH_HELP = "The number of components of the vector of a token."
 _QUERY_LENGTH_HELP = (
@@ -34,7 +38,7 @@ class LateInteractionServing:
     )
     query_length: int | None = option(
         fallback=QUERY_LENGTH,
-        check=LENGTH_OR_NONE,
+        check=_QUERY_LENGTHS,
         fixed_by_training=True,
         read_by=_READ_BY,
         help=f"With late_interaction: {_QUERY_LENGTH_HELP}",
@@ -84,7 +88,7 @@ class LateInteractionOptions(RelatedTextsOptions):
     )
     query_length: int | None = option(
         fallback=None,
-        check=LENGTH_OR_NONE,
+        check=_QUERY_LENGTHS,
         fixed_by_training=True,
         help=f"{_QUERY_LENGTH_HELP} Without this flag the folder of the model decides; else it is "
         f"{QUERY_LENGTH}.",

@@ -1,43 +1,38 @@
 """Late interaction as a task: trained by run_late_interaction, evaluated, and served."""
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
-from keras import ops
 
 from official_bert.config import BertConfig
-from official_bert.data.retrieval_sets import (
-    IS_QUERY,
-    EncodedTexts,
-    check_pair_labels,
-    encode_texts,
-)
-from official_bert.data.text_examples import EncodedExamples, build_example_rows
-from official_bert.data.text_tables import Example, read_examples
+from official_bert.data.retrieval_sets import IS_QUERY, EncodedTexts
+from official_bert.data.text_examples import EncodedExamples, TextLoss
+from official_bert.data.text_tables import Example
 from official_bert.extensions.late_interaction.losses import ranking_loss, score_all, score_pairs
 from official_bert.extensions.late_interaction.model import BertMultiVectorEncoder
-from official_bert.extensions.late_interaction.multi_vector_folder import read_record
+from official_bert.extensions.late_interaction.multi_vector_folder import (
+    MODEL_SETTINGS,
+    read_record,
+)
 from official_bert.extensions.late_interaction.options import QUERY_LENGTH, TOKEN_WIDTH
 from official_bert.extensions.late_interaction.settings import LateInteractionSettings
 from official_bert.extensions.late_interaction.token_features import TokenRules
 from official_bert.extensions.late_interaction.token_vectors import TokenVectors, score_blocks
-from official_bert.features import ENCODER_INPUTS
-from official_bert.graph_text.text_reader import TextReader
+from official_bert.features import select_encoder_inputs
 from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
-from official_bert.model_dir import has_checkpoints
-from official_bert.modeling.losses import stack_columns
-from official_bert.options.fields import format_flag
-from official_bert.tasks.base import DataFiles, Task
+from official_bert.modeling.losses import encode_each_text, stack_columns
 from official_bert.tasks.clients import Row, ServedModel, TextClient, plain
+from official_bert.tasks.retrieval_task import RetrievalTask, choose_model_settings
 from official_bert.tokenization import FullTokenizer
+from official_bert.training.whole_batch import MeanLoss
 
 VECTORS, COUNTS = "vectors", "mask"
-QUERY_SIGNATURE = "query"
 _MARGIN_MSE = "margin_mse"
 
 
@@ -50,12 +45,10 @@ class _Texts:
         self.num_texts: tuple[int, int] = (3, 3) if loss == _MARGIN_MSE else (2, 1000)
 
 
-class LateInteractionTask(Task):
+class LateInteractionTask(RetrievalTask):
     """A vector for each token of a text, compared by MaxSim."""
 
     settings_class = LateInteractionSettings
-    text_inputs: ClassVar = {"text_a": [None]}
-    main_metric = "eval_ndcg_at_10"
 
     def __init__(
         self,
@@ -79,24 +72,14 @@ class LateInteractionTask(Task):
         self.attend_to_expansion = attend_to_expansion
         self.skip_punctuation = skip_punctuation
         self._settings = settings or LateInteractionSettings()
+        super().__init__(self._settings)
         self._rules: TokenRules | None = None
 
     @classmethod
     def from_settings(cls, variant: None, settings: LateInteractionSettings) -> Self:
         """Makes the task of the flags and of the model's folder; see `ServedTask.from_settings`."""
-        typed = settings.to_record()
-        # The model of a run is that of its folder, if there is one.
-        has_model = settings.output_dir and has_checkpoints(settings.output_dir)
-        folder = settings.output_dir if has_model else settings.init_checkpoint
-        recorded = read_record(folder) if folder else {}
-        if folder and not settings.do_train:
-            for name, value in typed.items():
-                if recorded.get(name, value) != value:
-                    raise InputError(
-                        f"{format_flag(name, value)}: the model of {folder} was trained with "
-                        f"{recorded[name]}; leave the flag out"
-                    )
-        return cls(**recorded | typed, settings=settings)
+        model_settings = choose_model_settings(settings, read_record, MODEL_SETTINGS)
+        return cls(**model_settings, settings=settings)
 
     @property
     def rules(self) -> TokenRules:
@@ -113,24 +96,23 @@ class LateInteractionTask(Task):
         self._set_rules(tokenizer)
         return self
 
-    def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[Example]]:
-        path = data_files.path(
-            set_name,
-            [set_name + ending for ending in (".tsv", ".csv", ".jsonl", ".parquet", ".txt")],
-        )
-        return {"": read_examples(path, f"{set_name}_file", self._settings.values)}
+    @property
+    def _text_loss(self) -> TextLoss:
+        return _Texts(self._settings.loss)
+
+    @property
+    def _learns_margins(self) -> bool:
+        return self._settings.loss == _MARGIN_MSE
 
     def encode(
         self, examples: Sequence, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
     ) -> EncodedExamples | EncodedTexts:
         self._set_rules(tokenizer)
-        if set_name != "train":
-            return encode_texts(examples, tokenizer, max_seq_length, set_name == "dev")
-        loss = self._settings.loss
-        if self._settings.train_batch_size == 1 and loss != _MARGIN_MSE:
-            errors.warn(
-                "--train_batch_size=1: the loss compares the examples of a batch; give it several"
-            )
+        return super().encode(examples, tokenizer, max_seq_length, set_name)
+
+    def _encode_training_set(
+        self, examples: Sequence[Example], tokenizer: FullTokenizer, max_seq_length: int
+    ) -> EncodedExamples:
         if self.query_length > max_seq_length:
             errors.warn(
                 "--max_seq_length=%d: truncates queries, too, before --query_length=%d fills them "
@@ -138,19 +120,13 @@ class LateInteractionTask(Task):
                 max_seq_length,
                 self.query_length,
             )
-        check_pair_labels(examples, loss, loss == _MARGIN_MSE)
-        rows, text_ids = build_example_rows(examples, _Texts(loss), loss)
-        further = {"text_ids": text_ids}
-        if loss == _MARGIN_MSE:
-            scores = [one.score() for one in examples for _ in one.positives]
-            further = {"scores": np.array(scores, np.float32)}
-        return EncodedExamples(rows.encoded(tokenizer, max_seq_length), text_ids, further)
+        return super()._encode_training_set(examples, tokenizer, max_seq_length)
 
     def build_model(self, config: BertConfig, **arguments: Any) -> BertMultiVectorEncoder:
         if self.query_length > config.max_position_embeddings:
             raise InputError(
                 f"--query_length={self.query_length}: the model was made for sequences up to "
-                f"{config.max_position_embeddings} tokens"
+                f"{config.max_position_embeddings} tokens; give a smaller number"
             )
         return BertMultiVectorEncoder(config, self.token_width, **arguments)
 
@@ -163,7 +139,7 @@ class LateInteractionTask(Task):
         Each text is a query or a document, as the feature `is_query` says.
         """
         is_query = features[IS_QUERY] > 0
-        inputs = {name: features[name] for name in ENCODER_INPUTS}
+        inputs = select_encoder_inputs(features)
         query_vectors, query_counts = encode_queries(model, self.rules, inputs)
         vectors, counts = encode_documents(model, self.rules, inputs)
         query_vectors, vectors = _pad_equally(query_vectors, vectors)
@@ -201,23 +177,11 @@ class LateInteractionTask(Task):
 
     def serving_outputs(self, model: BertMultiVectorEncoder, features: dict) -> dict:
         """Returns the vectors of documents, float32[B, S, D], and which count, int32[B, S]."""
-        inputs = {name: features[name] for name in ENCODER_INPUTS}
+        inputs = select_encoder_inputs(features)
         return _name_outputs(*encode_documents(model, self.rules, inputs))
 
-    def serving_text(self, model: BertMultiVectorEncoder, texts: dict, reader: TextReader) -> dict:
-        return self.serving_outputs(model, reader.inputs(texts["text_a"], None))
-
-    def further_signatures(
-        self, model: BertMultiVectorEncoder, reader: TextReader | None = None
-    ) -> dict[str, Callable[[dict], dict]]:
-        """Returns the signature of queries."""
-
-        def serve_queries(inputs: dict) -> dict:
-            features = reader.inputs(inputs["text_a"], None) if reader else inputs
-            features = {name: features[name] for name in ENCODER_INPUTS}
-            return _name_outputs(*encode_queries(model, self.rules, features))
-
-        return {QUERY_SIGNATURE: serve_queries}
+    def _serve_queries(self, model: BertMultiVectorEncoder, features: dict) -> dict:
+        return _name_outputs(*encode_queries(model, self.rules, features))
 
     def settings(self) -> dict[str, Any]:
         return LateInteractionSettings(
@@ -235,42 +199,40 @@ class LateInteractionTask(Task):
 
 
 def encode_queries(
-    model: BertMultiVectorEncoder, rules: TokenRules, features: dict, **settings: Any
+    model: Callable[[dict], tf.Tensor], rules: TokenRules, features: dict
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the vectors of queries, float32[B, L, D], and which count, float32[B, L].
 
     Args:
-        model: the model.
+        model: the model, or a call of it with further arguments.
         rules: how tokens are treated.
         features: the inputs of the encoder, int32[B, S], by name.
-        **settings: the further arguments of a call of the model.
     """
     inputs, counts = rules.expand_queries(features)
-    return model(inputs, **settings) * counts[..., None], counts
+    return model(inputs) * counts[..., None], counts
 
 
 def encode_documents(
-    model: BertMultiVectorEncoder, rules: TokenRules, features: dict, **settings: Any
+    model: Callable[[dict], tf.Tensor], rules: TokenRules, features: dict
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the vectors of documents, float32[B, S, D], and which count, as `encode_queries` does.
 
     Args:
-        model: the model.
+        model: the model, or a call of it with further arguments.
         rules: how tokens are treated.
         features: the inputs of the encoder, int32[B, S], by name.
-        **settings: the further arguments of a call of the model.
     """
     counts = rules.mark_documents(features)
-    return model(features, **settings) * counts[..., None], counts
+    return model(features) * counts[..., None], counts
 
 
-def _pad_equally(a: tf.Tensor, b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns [B, S, ...] and [B, L, ...], both padded to the longer one."""
-    length = tf.maximum(tf.shape(a)[1], tf.shape(b)[1])
+def _pad_equally(a: tf.Tensor, b: tf.Tensor, axis: int = 1) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns two tensors with zeros at the end of an axis, which then has one length in both."""
+    length = tf.maximum(tf.shape(a)[axis], tf.shape(b)[axis])
     padded = []
     for values in (a, b):
-        paddings = [[0, 0], [0, length - tf.shape(values)[1]]]
-        paddings += [[0, 0]] * (values.shape.rank - 2)
+        paddings: list[list[Any]] = [[0, 0]] * values.shape.rank
+        paddings[axis] = [0, length - tf.shape(values)[axis]]
         padded.append(tf.pad(values, paddings))
     return padded[0], padded[1]
 
@@ -285,14 +247,11 @@ def _name_outputs(vectors: tf.Tensor, counts: tf.Tensor) -> dict[str, tf.Tensor]
     return {VECTORS: tf.identity(vectors), COUNTS: tf.cast(counts, tf.int32)}
 
 
-class MaxSimObjective:
+class MaxSimObjective(MeanLoss):
     """The loss of the MaxSim scores of a batch; a `ComparingObjective` of training.
 
     The last component of each vector says whether it counts.
     """
-
-    sum_names = ("loss",)
-    tensorboard_only = ()
 
     def __init__(
         self, model: BertMultiVectorEncoder, rules: TokenRules, settings: LateInteractionSettings
@@ -309,19 +268,25 @@ class MaxSimObjective:
             features: the features of the examples, int32[b, N, S], by name.
             dropout_seed: int32[2]; None for no dropout.
         """
-        settings = {"training": dropout_seed is not None, "dropout_seed": dropout_seed}
-        queries = {name: features[name][:, 0] for name in ENCODER_INPUTS}
-        shape = ops.shape(features["input_ids"])
-        documents = {
-            name: ops.reshape(features[name][:, 1:], (-1, shape[2])) for name in ENCODER_INPUTS
-        }
-        query_vectors = _join(*encode_queries(self._model, self._rules, queries, **settings))
-        vectors = _join(*encode_documents(self._model, self._rules, documents, **settings))
-        query_vectors, vectors = _pad_equally(query_vectors, vectors)
-        example_vectors = tf.reshape(
-            vectors, tf.concat([[shape[0], shape[1] - 1], tf.shape(vectors)[1:]], axis=0)
+        encode = functools.partial(
+            self._model, training=dropout_seed is not None, dropout_seed=dropout_seed
         )
-        return tf.concat([query_vectors[:, None], example_vectors], axis=1)
+
+        def encode_joined_queries(inputs: dict) -> tf.Tensor:
+            return _join(*encode_queries(encode, self._rules, inputs))
+
+        def encode_joined_documents(inputs: dict) -> tf.Tensor:
+            return _join(*encode_documents(encode, self._rules, inputs))
+
+        inputs = select_encoder_inputs(features)
+        queries = {name: ids[:, :1] for name, ids in inputs.items()}
+        documents = {name: ids[:, 1:] for name, ids in inputs.items()}
+        columns = _pad_equally(
+            encode_each_text(encode_joined_queries, queries),
+            encode_each_text(encode_joined_documents, documents),
+            axis=2,
+        )
+        return tf.concat(columns, axis=1)
 
     def batch_loss(self, vectors: tf.Tensor, features: dict) -> tf.Tensor:
         """Returns the loss of a whole batch, float32[].
@@ -337,15 +302,6 @@ class MaxSimObjective:
             return tf.reduce_mean(tf.square(margins - features["scores"]))
         scores = score_all(*queries, *_split(stack_columns(vectors[:, 1:])))
         return ranking_loss(scores, features["text_ids"], self._settings.scale)
-
-    def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
-        """Returns the mean loss of several steps.
-
-        Args:
-            sums: the sums of the steps, by name.
-            num_steps: the number of these steps.
-        """
-        return {"loss": sums["loss"] / num_steps}
 
 
 def _join(vectors: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:

@@ -157,11 +157,20 @@ class TokenVectors:
             raise InputError(
                 f"{path}: is no file of TokenVectors.save ({error}); write it again"
             ) from None
-        are_vectors = loaded.values.ndim == 2
-        are_starts = loaded.starts.ndim == 1 and len(loaded.starts) > 0
-        if not (are_vectors and are_starts) or loaded.starts[-1] != len(loaded.values):
+        if not loaded._is_consistent():
             raise InputError(f"{path}: its vectors and texts do not fit; write it again")
         return loaded
+
+    def _is_consistent(self) -> bool:
+        """Returns whether the arrays have the right types and fit together."""
+        if self.values.ndim != 2 or self.values.dtype.kind not in "fi":
+            return False
+        if self.starts.ndim != 1 or self.starts.dtype.kind != "i" or not len(self.starts):
+            return False
+        if self.scales is not None and self.scales.shape != self.values.shape[:1]:
+            return False
+        is_complete = self.starts[0] == 0 and self.starts[-1] == len(self.values)
+        return bool(is_complete and (np.diff(self.starts) >= 0).all())
 
 
 def score_texts(queries: TokenVectors, documents: TokenVectors, rows: Iterable[int]) -> np.ndarray:

@@ -9,6 +9,7 @@ import json
 import os
 from typing import Any
 
+from official_bert.checkpoints import sentence_transformers
 from official_bert.checkpoints.layout import ModelLayout
 from official_bert.extensions.reranking.options import ACTIVATIONS, IDENTITY, RERANKING, SIGMOID
 from official_bert.io import files, reading, writing
@@ -21,7 +22,7 @@ _CLASSES = {
     SIGMOID: "torch.nn.modules.activation.Sigmoid",
     IDENTITY: "torch.nn.modules.linear.Identity",
 }
-_SETTINGS_FILE = "config_sentence_transformers.json"
+_CROSS_ENCODER = "CrossEncoder"
 _ACTIVATION = "activation_fn"
 _NEW_FIELD = "sentence_transformers"  # of config.json, from version 4 on
 _OLD_FIELD = "sbert_ce_default_activation_function"
@@ -119,10 +120,10 @@ class CrossEncoderLayout(RerankerLayout):
         """
         prompt = _read_settings(self.folder).get("default_prompt_name")
         if prompt is not None:
+            path = os.path.join(self.folder.path, sentence_transformers.CONFIG_NAME)
             raise InputError(
-                f"{os.path.join(self.folder.path, _SETTINGS_FILE)}: default_prompt_name is "
-                f"{prompt!r}, and a reranker here has no prompts; write null there, and put the "
-                "prompt before the texts"
+                f"{path}: default_prompt_name is {prompt!r}, and a reranker here has no prompts; "
+                "write null there, and put the prompt before the texts"
             )
         name = str(_find_activation(self.folder)).rpartition(".")[2]
         if name.lower() not in ACTIVATIONS:
@@ -142,8 +143,7 @@ class CrossEncoderLayout(RerankerLayout):
 
     @property
     def files(self) -> list[str]:
-        names = (_SETTINGS_FILE, "modules.json", "sentence_bert_config.json")
-        return [name for name in names if files.exists(os.path.join(self.path, name))]
+        return sentence_transformers.list_files(self.path)
 
     @property
     def config_fields(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _find_activation(folder: ModelFolder) -> str | None:
     candidates = [settings.get(_ACTIVATION), fields.get(_OLD_FIELD)]
     if isinstance(new_field, dict):
         candidates.insert(1, new_field.get(_ACTIVATION))
-    if settings.get("model_type") == "CrossEncoder":
+    if settings.get("model_type") == _CROSS_ENCODER:
         candidates.append(_CLASSES[SIGMOID])  # its default for one label
     return next((str(value) for value in candidates if value), None)
 
@@ -184,9 +184,5 @@ def _read_settings(folder: ModelFolder) -> dict[str, Any]:
     """Returns the settings that version 6 of sentence-transformers writes; none of another
     class.
     """
-    path = os.path.join(folder.path, _SETTINGS_FILE)
-    if not files.exists(path):
-        return {}
-    content = reading.read_json(files.check_model_file(path))
-    is_cross_encoder = isinstance(content, dict) and content.get("model_type") == "CrossEncoder"
-    return content if is_cross_encoder else {}
+    settings = sentence_transformers.read_settings(folder.path, sentence_transformers.CONFIG_NAME)
+    return settings if settings.get("model_type") == _CROSS_ENCODER else {}

@@ -26,11 +26,12 @@ from official_bert.extensions.reranking.losses import LOSSES, Targets
 from official_bert.extensions.reranking.options import IDENTITY, SIGMOID
 from official_bert.extensions.reranking.rankings import merge_queries, read_ranking
 from official_bert.extensions.reranking.settings import RerankingSettings
-from official_bert.features import ENCODER_INPUTS
+from official_bert.features import select_encoder_inputs
 from official_bert.graph_text.text_reader import InputBuilder, TextReader
 from official_bert.io import writing
 from official_bert.model_dir import has_checkpoints
 from official_bert.modeling import BertClassifier
+from official_bert.modeling.losses import encode_each_text
 from official_bert.tasks.base import DataFiles, FreeSignature, Task, TaskObjective
 from official_bert.tasks.classification.client import ClassificationClient
 from official_bert.tasks.clients import ServedModel, numbers
@@ -156,7 +157,7 @@ class RerankingTask(Task):
 
     def serving_outputs(self, model: BertClassifier, features: Features) -> Features:
         """Returns `score` and `logit`, float32[B], of pairs."""
-        outputs = self.outputs(model, {name: features[name] for name in ENCODER_INPUTS})
+        outputs = self.outputs(model, select_encoder_inputs(features))
         return {name: tf.identity(values) for name, values in outputs.items()}
 
     def serving_text(self, model: BertClassifier, texts: Features, reader: TextReader) -> Features:
@@ -188,6 +189,5 @@ def _list_logits(model: Any, features: Features) -> tf.Tensor:
     """Returns the logits of the documents of examples, float32[B, N], for features int32[B, N,
     S].
     """
-    shape = ops.shape(features["input_ids"])
-    flat = {name: ops.reshape(features[name], (-1, shape[2])) for name in ENCODER_INPUTS}
-    return ops.reshape(ops.cast(model(flat), "float32"), shape[:2])
+    logits = encode_each_text(model, select_encoder_inputs(features))
+    return ops.cast(logits[..., 0], "float32")

@@ -42,8 +42,9 @@ class FlopsSchedule(TrainingPlugin):
             return objective
         from official_bert.extensions.sparse.task import SparseObjective
 
-        # Another plugin may have wrapped the objective of the task.
-        assert isinstance(objective, SparseObjective)
         trainer = self._trainer
-        objective.follow(trainer.optimizer.global_step, trainer.num_train_steps)
+        # A training on several sets has the objective of each.
+        for member in getattr(objective, "members", (objective,)):
+            assert isinstance(member, SparseObjective)
+            member.follow(trainer.optimizer.global_step, trainer.num_train_steps)
         return objective

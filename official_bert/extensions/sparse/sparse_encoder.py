@@ -18,17 +18,18 @@ from official_bert.extensions.sparse import vectors, vocabulary_max
 from official_bert.extensions.sparse.model import BertSparseEncoder
 from official_bert.extensions.sparse.options import MODEL, SPARSE
 from official_bert.extensions.sparse.sparse_folder import HEAD_WEIGHT, SparseModules
-from official_bert.extensions.sparse.task import INDICES, QUERY_SIGNATURE, WEIGHTS, list_terms
+from official_bert.extensions.sparse.task import INDICES, WEIGHTS, list_terms
 from official_bert.io.errors import InputError
-from official_bert.io.reading import has_type
 from official_bert.serving.encoding import (
     check_positive,
     choose_max_seq_length,
     compile_signatures,
     like_length_batches,
+    list_hits,
     run_export,
 )
 from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
+from official_bert.tasks.retrieval_task import QUERY_SIGNATURE
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import list_texts
 
@@ -242,26 +243,19 @@ class SparseEncoder:
         Raises:
             InputError: `k` is no positive number, or the matrix has another width.
         """
-        if not has_type(k, int) or k < 1:
-            raise InputError(f"k={k!r}: must be a positive whole number")
-        has_matrix = hasattr(corpus, "indptr")
-        texts = [] if has_matrix else list_texts("corpus", corpus)
-        matrix: Any = corpus if has_matrix else self.encode(texts)
+        check_positive("k", k)
+        texts = None if hasattr(corpus, "indptr") else list_texts("corpus", corpus)
+        matrix: Any = corpus if texts is None else self.encode(texts)
         if matrix.shape[1] != self.vocab_size:
             raise InputError(
                 f"corpus: its matrix has {matrix.shape[1]} columns, but the vocabulary "
                 f"{self.vocab_size} words; encode it with this model"
             )
         all_scores, all_rows = vectors.search(self.encode_queries(queries), matrix.tocsr(), k)
-        results = []
-        for scores, rows in zip(all_scores.tolist(), all_rows.tolist(), strict=True):
-            hits = []
-            for row, score in zip(rows, scores, strict=True):
-                hit = {"row": row, "score": score}
-                if not has_matrix:
-                    hit = {"text": texts[row]} | hit
-                hits.append(hit)
-            results.append(hits)
+        rankings = []
+        for rows, scores in zip(all_rows.tolist(), all_scores.tolist(), strict=True):
+            rankings.append(zip(rows, scores, strict=True))
+        results = list_hits(rankings, texts)
         return results[0] if isinstance(queries, str) else results
 
 

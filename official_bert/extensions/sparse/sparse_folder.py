@@ -6,26 +6,20 @@ training here. Out: `SparseModules`; `write` writes them as sentence-transformer
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from official_bert.checkpoints import huggingface
+from official_bert.checkpoints import huggingface, sentence_transformers
 from official_bert.checkpoints.loading import open_checkpoint
+from official_bert.checkpoints.sentence_transformers import get_kind, read_settings
 from official_bert.extensions.sparse.options import ACTIVATIONS, IDF, LOOKUP, MODEL, SPARSE
-from official_bert.io import files, reading, writing
+from official_bert.io import files, writing
 from official_bert.io.errors import InputError
-from official_bert.io.reading import check_object, field, has_type
+from official_bert.io.reading import check_object
 from official_bert.model_dir import ModelFolder, TaskRecord
-from official_bert.tokenizer_config import TokenizerConfig
-from official_bert.version import __version__
 
-MODULES_NAME = "modules.json"
-CONFIG_NAME = "config_sentence_transformers.json"
-ENCODER_CONFIG_NAME = "sentence_bert_config.json"
 ROUTER_NAME = "router_config.json"
 MODEL_TYPE = "SparseEncoder"
 QUERY_WEIGHTS = "query_lookup/weights"  # float32[V]
@@ -33,6 +27,7 @@ HEAD_WEIGHT = "cls/predictions/output_bias"  # of each masked LM
 _ENCODERS = ("MLMTransformer", "Transformer")
 _POOLING, _LOOKUP, _ROUTER = "SpladePooling", "SparseStaticEmbedding", "Router"
 _MODULES = "sentence_transformers.sparse_encoder.models"
+_POOLING_FOLDER = "1_SpladePooling"
 # The folders of the modules behind a Router.
 _DOCUMENT_ENCODER = "document_0_MLMTransformer"
 _DOCUMENT_POOLING = "document_1_SpladePooling"
@@ -84,26 +79,19 @@ class SparseModules(NamedTuple):
     @classmethod
     def _read(cls, folder: str) -> Self:
         """Reads modules.json of sentence-transformers and the files that it names."""
-        path = os.path.join(folder, MODULES_NAME)
-        entries = reading.read_json(files.check_model_file(path))
-        kinds = [_kind(field(entry, "type", str, path)) for entry in entries]
-        folders = [os.path.join(folder, field(entry, "path", str, path)) for entry in entries]
-        config = _read_settings(folder, CONFIG_NAME)
-        prompts = config.get("prompts") or {}
-        if isinstance(prompts, Mapping) and any(prompts.values()):
-            raise InputError(
-                f"{folder}: has prompts, which sparse models here cannot put before texts"
-            )
+        listed_modules = sentence_transformers.read_modules(folder)
+        kinds = [module.kind for module in listed_modules]
+        folders = [module.folder for module in listed_modules]
+        sentence_transformers.refuse_prompts(folder, "sparse models")
+        config = read_settings(folder, sentence_transformers.CONFIG_NAME)
         max_terms = config.get("max_active_dims")
-        if max_terms is not None and (not has_type(max_terms, int) or max_terms < 1):
-            raise InputError(
-                f"{folder}: its max_active_dims is {max_terms!r}; write a positive whole number"
-            )
+        sentence_transformers.check_count(max_terms, "its max_active_dims", folder)
         if kinds == [_ROUTER]:
             modules = cls._read_router(folders[0])
         elif len(kinds) == 2 and kinds[0] in _ENCODERS and kinds[1] == _POOLING:
             modules = cls._read_encoder(*folders)
         else:
+            path = os.path.join(folder, sentence_transformers.MODULES_NAME)
             raise InputError(
                 f"{path}: lists the modules {', '.join(kinds)}; only MLMTransformer with "
                 f"{_POOLING}, or a {_ROUTER} of them and a {_LOOKUP}, can be used"
@@ -113,7 +101,7 @@ class SparseModules(NamedTuple):
     @classmethod
     def _read_router(cls, folder: str) -> Self:
         path = os.path.join(folder, ROUTER_NAME)
-        config = _read_settings(folder, ROUTER_NAME)
+        config = read_settings(folder, ROUTER_NAME)
         types = check_object(config.get("types"), path)
         structure = check_object(config.get("structure"), path)
         routes = {}
@@ -122,7 +110,10 @@ class SparseModules(NamedTuple):
             if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
                 raise InputError(f"{path}: has no list of modules for the route {route}")
             routes[route] = names
-        kinds = {route: [_kind(types.get(name)) for name in routes[route]] for route in routes}
+        kinds = {
+            route: [get_kind(str(types.get(name))) for name in names]
+            for route, names in routes.items()
+        }
         if kinds["query"] != [_LOOKUP] or kinds["document"][1:] != [_POOLING]:
             raise InputError(
                 f"{path}: routes queries to {', '.join(kinds['query'])} and documents to "
@@ -131,7 +122,7 @@ class SparseModules(NamedTuple):
             )
         encoder, pooling = (os.path.join(folder, name) for name in routes["document"])
         lookup = os.path.join(folder, routes["query"][0])
-        lookup_config = _read_settings(lookup)
+        lookup_config = read_settings(lookup)
         if "path" in lookup_config:
             raise InputError(
                 f"{lookup}: names {lookup_config['path']} for its weights; load and save the model "
@@ -148,7 +139,7 @@ class SparseModules(NamedTuple):
     @classmethod
     def _read_encoder(cls, encoder: str, pooling: str) -> Self:
         """Reads the settings of the masked LM and of its pooling."""
-        pooling_config = _read_settings(pooling)
+        pooling_config = read_settings(pooling)
         strategy = pooling_config.get("pooling_strategy", "max")
         activation = pooling_config.get("activation_function", ACTIVATIONS[0])
         if strategy != "max" or activation not in ACTIVATIONS:
@@ -156,16 +147,13 @@ class SparseModules(NamedTuple):
                 f"{pooling}: pools by {strategy} with {activation}; only max with one of "
                 f"{', '.join(ACTIVATIONS)} can be used"
             )
-        encoder_config = _read_settings(encoder, ENCODER_CONFIG_NAME)
+        encoder_config = read_settings(encoder, sentence_transformers.ENCODER_CONFIG_NAME)
         task = encoder_config.get("transformer_task", "fill-mask")
-        length = encoder_config.get("max_seq_length") or getattr(
-            TokenizerConfig.read(encoder), "model_max_length", None
-        )
-        if task != "fill-mask" or (
-            length is not None and (not has_type(length, int) or length < 1)
-        ):
+        length = sentence_transformers.find_length(encoder)
+        if task != "fill-mask" or not sentence_transformers.is_count(length):
+            path = os.path.join(encoder, sentence_transformers.ENCODER_CONFIG_NAME)
             raise InputError(
-                f"{os.path.join(encoder, ENCODER_CONFIG_NAME)}: transformer_task is {task!r} and "
+                f"{path}: transformer_task is {task!r} and "
                 f"max_seq_length {length!r}; only fill-mask and a positive whole number can be used"
             )
         return cls(encoder, activation, max_seq_length=length)
@@ -185,9 +173,7 @@ def has_modules(folder: str) -> bool:
     Args:
         folder: the folder of a model.
     """
-    if not files.exists(os.path.join(folder, MODULES_NAME)):
-        return False
-    return _read_settings(folder, CONFIG_NAME).get("model_type") == MODEL_TYPE
+    return sentence_transformers.is_model(folder, MODEL_TYPE)
 
 
 def read_record(folder: str) -> dict[str, Any]:
@@ -229,28 +215,30 @@ def write(folder: str, modules: SparseModules) -> None:
         "do_lower_case": False,
     }
     contents: dict[str, Any] = {
-        CONFIG_NAME: {
-            "__version__": {"official_bert": __version__},
-            "model_type": MODEL_TYPE,
-            "prompts": {},
-            "default_prompt_name": None,
-            "similarity_fn_name": "dot",
-            "max_active_dims": modules.max_terms,
-        }
+        sentence_transformers.CONFIG_NAME: sentence_transformers.make_config(
+            model_type=MODEL_TYPE,
+            prompts={},
+            default_prompt_name=None,
+            similarity_fn_name="dot",
+            max_active_dims=modules.max_terms,
+        )
     }
     if modules.query_weights is None:
-        listed = {"": f"{_MODULES}.MLMTransformer", "1_SpladePooling": f"{_MODULES}.{_POOLING}"}
-        contents[ENCODER_CONFIG_NAME] = encoder_config
-        contents["1_SpladePooling/config.json"] = pooling_config
+        class_paths = {
+            "": f"{_MODULES}.MLMTransformer",
+            _POOLING_FOLDER: f"{_MODULES}.{_POOLING}",
+        }
+        contents[sentence_transformers.ENCODER_CONFIG_NAME] = encoder_config
+        contents[f"{_POOLING_FOLDER}/config.json"] = pooling_config
     else:
-        listed = {"": f"sentence_transformers.models.{_ROUTER}"}
+        class_paths = {"": f"sentence_transformers.models.{_ROUTER}"}
         _move_encoder(folder)
-        lookup_folder = os.path.join(folder, _QUERY_LOOKUP)
-        huggingface.write_tensors(
-            os.path.join(lookup_folder, huggingface.WEIGHTS_FILE),
+        sentence_transformers.write_weights(
+            os.path.join(folder, _QUERY_LOOKUP),
             {"weight": modules.query_weights},
         )
-        contents[f"{_DOCUMENT_ENCODER}/{ENCODER_CONFIG_NAME}"] = encoder_config
+        encoder_config_path = f"{_DOCUMENT_ENCODER}/{sentence_transformers.ENCODER_CONFIG_NAME}"
+        contents[encoder_config_path] = encoder_config
         contents[f"{_DOCUMENT_POOLING}/config.json"] = pooling_config
         contents[f"{_QUERY_LOOKUP}/config.json"] = {"frozen": modules.query_encoder == IDF}
         contents[ROUTER_NAME] = {
@@ -265,15 +253,9 @@ def write(folder: str, modules: SparseModules) -> None:
             },
             "parameters": {"default_route": "document", "allow_empty_key": True},
         }
-    contents[MODULES_NAME] = [
-        {"idx": number, "name": str(number), "path": path, "type": kind}
-        for number, (path, kind) in enumerate(listed.items())
-    ]
-    for name, content in contents.items():
-        path = os.path.join(folder, name)
-        files.make_folder(os.path.dirname(path))
-        with writing.replacing(path) as file:
-            file.write(json.dumps(content, indent=2) + "\n")
+    entries = sentence_transformers.make_entries(class_paths)
+    contents[sentence_transformers.MODULES_NAME] = entries
+    sentence_transformers.write_settings(folder, contents)
 
 
 def _move_encoder(folder: str):
@@ -309,24 +291,9 @@ def module_files(folder: str) -> list[str]:
         folder: the folder of the model, which `has_modules`.
     """
     names = [
-        MODULES_NAME,
-        CONFIG_NAME,
-        ENCODER_CONFIG_NAME,
         ROUTER_NAME,
-        "1_SpladePooling",
         _DOCUMENT_ENCODER,
         _DOCUMENT_POOLING,
         _QUERY_LOOKUP,
     ]
-    return [name for name in names if files.exists(os.path.join(folder, name))]
-
-
-def _kind(module: Any) -> str:
-    """Returns the name of a module's class, the last part of its type."""
-    return str(module).rpartition(".")[2]
-
-
-def _read_settings(folder: str, name: str = "config.json") -> dict[str, Any]:
-    """Returns the content of a module's file, empty if there is none."""
-    path = os.path.join(folder, name)
-    return check_object(reading.read_json(path), path) if files.exists(path) else {}
+    return sentence_transformers.list_files(folder, names)

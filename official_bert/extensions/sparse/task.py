@@ -1,54 +1,45 @@
 """Sparse embeddings as a task: trained by run_sparse_embeddings, evaluated, and served."""
 
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
-import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
-from keras import ops
 
 from official_bert.config import BertConfig
 from official_bert.data.model_inputs import ModelInputs
-from official_bert.data.retrieval_sets import (
-    IS_QUERY,
-    EncodedTexts,
-    check_pair_labels,
-    encode_texts,
-)
-from official_bert.data.text_examples import EncodedExamples, build_example_rows
-from official_bert.data.text_tables import Example, read_examples
+from official_bert.data.retrieval_sets import IS_QUERY, EncodedTexts
+from official_bert.data.text_examples import EncodedExamples, TextLoss
+from official_bert.data.text_tables import Example
 from official_bert.extensions.sparse import evaluation, vocabulary_max
 from official_bert.extensions.sparse.losses import LOSSES, flops
 from official_bert.extensions.sparse.model import BertSparseEncoder
 from official_bert.extensions.sparse.options import ACTIVATIONS, MODEL
 from official_bert.extensions.sparse.settings import SparseSettings
 from official_bert.extensions.sparse.sparse_folder import read_record
-from official_bert.features import ENCODER_INPUTS
+from official_bert.features import select_encoder_inputs
 from official_bert.graph_text.text_reader import TextReader
-from official_bert.io import errors, writing
+from official_bert.io import writing
 from official_bert.io.errors import InputError
-from official_bert.model_dir import has_checkpoints
-from official_bert.modeling.losses import stack_columns
+from official_bert.modeling.losses import encode_each_text, stack_columns
 from official_bert.options.fields import format_flag
 from official_bert.serving.predictor import Predictor
-from official_bert.tasks.base import DataFiles, Task
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
+from official_bert.tasks.retrieval_task import RetrievalTask, choose_model_settings
 from official_bert.tokenization import FullTokenizer
+from official_bert.training.whole_batch import MeanLoss
 
 INDICES, WEIGHTS = "indices", "weights"
-QUERY_SIGNATURE = "query"
 
 
-class SparseTask(Task):
+class SparseTask(RetrievalTask):
     """Weights of the words of the vocabulary for each text."""
 
     settings_class = SparseSettings
-    text_inputs: ClassVar = {"text_a": [None]}
-    main_metric = "eval_ndcg_at_10"
 
     def __init__(
         self,
@@ -69,59 +60,40 @@ class SparseTask(Task):
         self.term_activation = term_activation
         self.max_terms = max_terms
         self._settings = settings or SparseSettings()
+        super().__init__(self._settings)
         self._vocab_size = 0
         self._document_frequencies: np.ndarray | None = None  # of the training set
 
     @classmethod
     def from_settings(cls, variant: None, settings: SparseSettings) -> Self:
         """Makes the task of the flags and of the model's folder; see `ServedTask.from_settings`."""
-        typed = settings.to_record()
-        # The model of a run is that of its folder, if there is one.
-        has_model = settings.output_dir and has_checkpoints(settings.output_dir)
-        folder = settings.output_dir if has_model else settings.init_checkpoint
-        recorded = read_record(folder) if folder else {}
-        if folder and not settings.do_train:
-            for name in ("query_encoder", "term_activation"):
-                if name in recorded and typed.get(name, recorded[name]) != recorded[name]:
-                    raise InputError(
-                        f"{format_flag(name, typed[name])}: the model of {folder} was trained with "
-                        f"{recorded[name]}; leave the flag out"
-                    )
-        return cls(**recorded | typed, settings=settings)
+        fixed_names = ("query_encoder", "term_activation")
+        model_settings = choose_model_settings(settings, read_record, fixed_names)
+        query_encoder = model_settings.get("query_encoder", MODEL)
+        if query_encoder != MODEL and settings.query_flops != SparseSettings.query_flops:
+            raise InputError(
+                f"{format_flag('query_flops', settings.query_flops)}: has no effect with "
+                f"--query_encoder={query_encoder}, whose queries have no such loss; leave the flag "
+                "out"
+            )
+        return cls(**model_settings, settings=settings)
 
-    def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[Example]]:
-        path = data_files.path(
-            set_name,
-            [set_name + ending for ending in (".tsv", ".csv", ".jsonl", ".parquet", ".txt")],
-        )
-        return {"": read_examples(path, f"{set_name}_file", self._settings.values)}
+    @property
+    def _text_loss(self) -> TextLoss:
+        return LOSSES[self._settings.loss](self._settings)
 
-    def encode(
-        self, examples: Sequence, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
-    ) -> EncodedExamples | EncodedTexts:
-        if set_name == "train":
-            return self._encode_training_set(examples, tokenizer, max_seq_length)
-        return encode_texts(examples, tokenizer, max_seq_length, set_name == "dev")
+    @property
+    def _learns_margins(self) -> bool:
+        return LOSSES[self._settings.loss].reads == "scores"
 
     def _encode_training_set(
         self, examples: Sequence[Example], tokenizer: FullTokenizer, max_seq_length: int
     ) -> EncodedExamples:
-        loss = LOSSES[self._settings.loss](self._settings)
-        if self._settings.train_batch_size == 1 and loss.reads == "text_ids":
-            errors.warn(
-                "--train_batch_size=1: the loss compares the examples of a batch; give it several"
-            )
-        check_pair_labels(examples, self._settings.loss, loss.reads == "scores")
-        rows, text_ids = build_example_rows(examples, loss, self._settings.loss)
-        further = {"text_ids": text_ids}
-        if loss.reads == "scores":
-            scores = [one.score() for one in examples for _ in one.positives]
-            further = {"scores": np.array(scores, np.float32)}
-        inputs = rows.encoded(tokenizer, max_seq_length)
+        encoded = super()._encode_training_set(examples, tokenizer, max_seq_length)
         if self.query_encoder != MODEL:
-            documents = np.unique(text_ids[:, 1:])
-            self._document_frequencies = count_documents(inputs, documents)
-        return EncodedExamples(inputs, text_ids, further)
+            documents = np.unique(encoded.rows[:, 1:])
+            self._document_frequencies = count_documents(encoded.inputs, documents)
+        return encoded
 
     def build_model(self, config: BertConfig, **arguments: Any) -> BertSparseEncoder:
         self._vocab_size = config.vocab_size
@@ -169,24 +141,16 @@ class SparseTask(Task):
 
     def serving_outputs(self, model: BertSparseEncoder, features: dict) -> dict:
         """Returns the words of documents, int32[B, K], and their weights, float32[B, K]."""
-        inputs = {name: features[name] for name in ENCODER_INPUTS}
-        return list_terms(model(inputs), self.max_terms)
-
-    def serving_text(self, model: BertSparseEncoder, texts: dict, reader: TextReader) -> dict:
-        return self.serving_outputs(model, reader.inputs(texts["text_a"], None))
+        return list_terms(model(select_encoder_inputs(features)), self.max_terms)
 
     def further_signatures(
         self, model: BertSparseEncoder, reader: TextReader | None = None
     ) -> dict[str, Callable[[dict], dict]]:
         """Returns the signature of queries, if the model does not encode them as documents."""
-        if self.query_encoder == MODEL:
-            return {}
+        return {} if self.query_encoder == MODEL else super().further_signatures(model, reader)
 
-        def encode_queries(inputs: dict) -> dict:
-            features = reader.inputs(inputs["text_a"], None) if reader else inputs
-            return list_terms(model.encode_queries(features), self.max_terms)
-
-        return {QUERY_SIGNATURE: encode_queries}
+    def _serve_queries(self, model: BertSparseEncoder, features: dict) -> dict:
+        return list_terms(model.encode_queries(features), self.max_terms)
 
     def settings(self) -> dict[str, Any]:
         return SparseSettings(
@@ -260,11 +224,8 @@ def compute_idf(document_frequencies: np.ndarray, vocab_size: int) -> np.ndarray
     return np.log1p(ratios).astype(np.float32)
 
 
-class SparseObjective:
+class SparseObjective(MeanLoss):
     """The loss of a batch, and the FLOPS losses that make it sparse; a `ComparingObjective`."""
-
-    sum_names = ("loss",)
-    tensorboard_only = ()
 
     def __init__(self, model: BertSparseEncoder, settings: SparseSettings):
         self._model = model
@@ -291,16 +252,18 @@ class SparseObjective:
             features: the features of the examples, int32[b, N, S], by name.
             dropout_seed: int32[2]; None for no dropout.
         """
-        settings = {"training": dropout_seed is not None, "dropout_seed": dropout_seed}
-        inputs = {name: features[name] for name in ENCODER_INPUTS}
+        encode = functools.partial(
+            self._model, training=dropout_seed is not None, dropout_seed=dropout_seed
+        )
+        inputs = select_encoder_inputs(features)
         if self._model.query_encoder == MODEL:
-            return _encode_columns(self._model, inputs, settings)
+            return encode_each_text(encode, inputs)
         documents = {name: ids[:, 1:] for name, ids in inputs.items()}
         queries = {name: ids[:, 0] for name, ids in inputs.items()}
         return tf.concat(
             [
                 self._model.encode_queries(queries)[:, None],
-                _encode_columns(self._model, documents, settings),
+                encode_each_text(encode, documents),
             ],
             axis=1,
         )
@@ -324,23 +287,6 @@ class SparseObjective:
             return 1.0
         position = tf.cast(self._step, tf.float32) / self._num_warmup_steps
         return tf.square(tf.minimum(position, 1.0))
-
-    def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
-        """Returns the mean loss of several steps.
-
-        Args:
-            sums: the sums of the steps, by name.
-            num_steps: the number of these steps.
-        """
-        return {"loss": sums["loss"] / num_steps}
-
-
-def _encode_columns(model: keras.Model, features: dict, settings: Mapping[str, Any]) -> tf.Tensor:
-    """Returns the weights of texts, float32[B, N, V], for features int32[B, N, S]."""
-    shape = ops.shape(features["input_ids"])
-    flat = {name: ops.reshape(ids, (-1, shape[2])) for name, ids in features.items()}
-    weights = model(flat, **settings)
-    return ops.reshape(weights, (*shape[:2], weights.shape[-1]))
 
 
 class SparseClient(TextClient):

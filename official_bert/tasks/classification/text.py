@@ -57,7 +57,10 @@ class TextProcessor(DataProcessor):
         named: set (train, dev, test) -> its files, separated by commas, or its rows below the names
             of the columns. A set that is absent, or None, is a file of the folder.
         allows_equal_scores: whether a training set may have equal scores only.
+        one_label_remedy: what users of a training set with one label are told to do.
     """
+
+    one_label_remedy = "check --label_column, or name all labels with --labels"
 
     named: Mapping[str, str | list[Row] | None] = MappingProxyType({})
 
@@ -305,7 +308,7 @@ class TextProcessor(DataProcessor):
         if len(distinct_labels) == 1 and not self.is_multi_label:
             raise InputError(
                 f"{table.path}: all examples have the label {distinct_labels.pop()!r}, so that "
-                "there is nothing to learn; check --label_column, or name all labels with --labels"
+                f"there is nothing to learn; {self.one_label_remedy}"
             )
         try:
             labels = sorted(distinct_labels, key=lambda label: (int(label), label))

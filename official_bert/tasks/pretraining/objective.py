@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from keras import ops
 
-from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
+from official_bert.features import MASKED_LM_POSITIONS, select_encoder_inputs
 from official_bert.modeling import BertPretrainer, vocabulary_loss
 from official_bert.modeling.inputs import checked_ids
 from official_bert.modeling.layers import Tensor
@@ -291,7 +291,7 @@ class LeftToRightObjective(_Metrics):
         batch, length = ops.shape(ids)
         positions = ops.arange(length - 1, dtype="int32")
         positions = ops.broadcast_to(positions, (batch, length - 1))
-        inputs = {name: features[name] for name in ENCODER_INPUTS}
+        inputs = select_encoder_inputs(features)
         inputs["input_ids"] = ids
         inputs[MASKED_LM_POSITIONS] = positions
         out = self.pretrainer(inputs, training=dropout_seed is not None, dropout_seed=dropout_seed)

@@ -147,7 +147,7 @@ def test_a_teacher_goes_with_one_loss_alone(tmp_path):
     options = fine_tuning_runs.prepared(tmp_path, "embedding")
     with pytest.raises(
         InputError,
-        match="--teacher: goes with --loss=mse, which learns its vectors, and margin_mse, not",
+        match="--teacher: goes with --loss=mse, which learns its vectors, gist and margin_mse, not",
     ):
         fine_tuning_runs.run(
             "embedding", options, tmp_path / "out", do_train=True, teacher="a", loss="cosent"
@@ -306,22 +306,6 @@ def test_answers_are_selected_among_those_of_their_question(tmp_path):
     (tmp_path / "dev.jsonl").write_text(lines[2])
     with pytest.raises(InputError, match=r"dev\.jsonl: line 1: no query has a text to find"):
         prepared(tmp_path / "dev.jsonl", "retrieval")
-
-
-def test_classes_are_clustered_and_learnt_from_few_examples(tmp_path):
-    rows = [f"text{number},{'ab'[number % 2]}\n" for number in range(80)]
-    (tmp_path / "dev.csv").write_text("text,label\n" + "".join(rows))
-    vectors = (
-        np.where(np.arange(80)[:, None] % 2, UNIT[0], UNIT[1]) + np.linspace(0, 0.1, 80)[:, None]
-    )
-    assert prepared(tmp_path / "dev.csv").metrics(vectors)["eval_v_measure"] == pytest.approx(1.0)
-    found = prepared(tmp_path / "dev.csv", "few_shot").metrics(vectors)
-    assert (found["eval_accuracy_8"], found["eval_accuracy_16_std"]) == (1.0, 0.0)
-    (tmp_path / "dev.csv").write_text("text,label\nx,c\n" + "".join(rows))
-    with pytest.raises(InputError, match=r"few_shot draws 16 .* which has [01] of 'c'"):
-        prepared(tmp_path / "dev.csv", "few_shot")
-    with pytest.raises(InputError, match="not finite"):
-        prepared(tmp_path / "dev.csv", "clustering").metrics(np.full((81, 4), np.nan))
 
 
 def test_the_texts_are_in_the_order_of_the_file(tmp_path):

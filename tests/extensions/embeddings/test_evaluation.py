@@ -95,8 +95,6 @@ NO_TEXT_TO_FIND = "no query has a text to find among others"
         (["ab", "cd"], "00", "pairs", "all pairs have label 0"),
         (["ab", "cd"], "33", "sts", "all pairs have the score 3"),
         (["ab"], "3", "sts", "all pairs have the score 3"),
-        (["a", "b", "c"], "xxx", "clustering", "3 different texts have 1 labels"),
-        (["a", "b", "c"], "xyz", "clustering", "3 different texts have 3 labels"),
         (["ab"], "", "retrieval", NO_TEXT_TO_FIND),
         (["ab", "cb"], "", "retrieval", NO_TEXT_TO_FIND),
         (["aa", "bb"], "", "retrieval", NO_TEXT_TO_FIND),

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from official_bert import InputError
+from official_bert.checkpoints.dense_module import Dense
 from official_bert.data.prompts import Prompts
 from official_bert.extensions.embeddings import sentence_folder
 from official_bert.extensions.embeddings.sentence_encoder import SentenceEncoder
-from official_bert.extensions.embeddings.sentence_folder import Dense, SentenceModules
+from official_bert.extensions.embeddings.sentence_folder import SentenceModules
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights
 from tests.commands import test_grow_vocab as growth
 

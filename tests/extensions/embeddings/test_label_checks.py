@@ -6,12 +6,13 @@ import pytest
 
 from official_bert.data.text_examples import build_example_rows
 from official_bert.data.text_tables import Example
+from official_bert.extensions.embeddings.evaluation import list_evaluations
 from official_bert.extensions.embeddings.label_checks import check_training, warn_about_unread_parts
 from official_bert.extensions.embeddings.losses import LOSSES as REGISTERED_LOSSES
-from official_bert.extensions.embeddings.options import LOSSES
 from official_bert.io.errors import InputError
 
-RANKING, SIMCSE, COSENT, COSINE, TRIPLET, MSE, *_ = LOSSES
+RANKING, COSENT, COSINE = "multiple_negatives_ranking", "cosent", "cosine_similarity"
+SIMCSE, TRIPLET, MSE = "simcse", "triplet", "mse"
 
 
 def pairs(
@@ -39,6 +40,10 @@ def pairs(
         (COSINE, pairs("-1 0 1")),
         (SIMCSE, pairs("0 1")),
         (MSE, pairs("x y")),
+        ("gist", pairs("1 1.0 true")),
+        ("angle", pairs("0 2.5 5")),
+        ("contrastive", pairs("0 1 true")),
+        ("online_contrastive", pairs("1 1.0 false")),
     ],
 )
 def test_examples_that_a_loss_reads(loss, examples):
@@ -96,6 +101,18 @@ def test_classes_without_pairs_lack_the_second_text():
             "line 3: has the label 5, but --loss=cosine_similarity learns cosines, from -1 to 1;",
         ),
         (COSINE, pairs("1 x"), "line 3: the label 'x' is no number"),
+        ("gist", pairs("1 0"), "line 3: has the label 0, but --loss=gist takes each pair"),
+        ("angle", pairs("2 2"), "line 2: all pairs have the label 2, and --loss=angle orders them"),
+        (
+            "contrastive",
+            pairs("1 0.5"),
+            "line 3: has the label 0.5, but --loss=contrastive reads labels 0 and 1; correct",
+        ),
+        (
+            "online_contrastive",
+            pairs("1 0", ("n",)),
+            "line 2: has a negative text, which --loss=online_contrastive does not read",
+        ),
     ],
 )
 def test_examples_that_a_loss_does_not_read(loss, examples, message):
@@ -113,6 +130,7 @@ def test_examples_that_a_loss_does_not_read(loss, examples, message):
     ],
 )
 def test_an_evaluation_says_what_it_does_not_read(kind, unread, caplog):
-    warn_about_unread_parts(pairs("1 0", ("n",)), kind)
+    parts_read = list_evaluations()[kind].parts_read
+    warn_about_unread_parts(pairs("1 0", ("n",)), kind, parts_read)
     expected = [f"--eval_task={kind} does not read the {unread} of the examples"] if unread else []
     assert caplog.messages == expected

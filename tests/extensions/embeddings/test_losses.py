@@ -181,6 +181,128 @@ def test_mse_loss_is_the_mean_of_squares():
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
+BINARY_LABELS = np.float32([1, 0, 1, 0, 0])
+
+
+def test_contrastive_loss_pushes_pairs_of_label_0_apart_up_to_a_margin():
+    expected = []
+    for label, pair_cosine in zip(BINARY_LABELS, list_cosines(PAIRS), strict=True):
+        distance = 1 - pair_cosine
+        gap = max(0.0, 0.9 - distance)
+        expected.append((distance**2 if label else gap**2) / 2)
+    features = {"scores": BINARY_LABELS}
+    losses = compute_loss("contrastive", PAIRS, features, contrastive_margin=0.9)
+    assert losses == close(expected)
+    assert 0 in losses  # a pair of label 0 beyond the margin
+    assert compute_loss("contrastive", PAIRS, features) == close(
+        compute_loss("contrastive", PAIRS, features, contrastive_margin=0.5)
+    )
+
+
+def pairs_at(distances) -> np.ndarray:
+    """Pairs of vectors whose distances, 1 - cosine, are given: float32[n, 2, 2]."""
+    pairs = []
+    for distance in distances:
+        angle = math.acos(1 - distance)
+        pairs.append([[2.0, 0.0], [3 * math.cos(angle), 3 * math.sin(angle)]])
+    return np.float32(pairs)
+
+
+@pytest.mark.parametrize(
+    ("positive_distances", "negative_distances", "hard_positives", "hard_negatives"),
+    [
+        # Two of each: the limits are the nearest pair of label 0 and the farthest of label 1.
+        ([0.1, 0.4], [0.2, 0.45, 0.9], [0.4], [0.2]),
+        # One pair of label 1: the mean of label 0, 0.5, is the limit of label 0.
+        ([0.1], [0.2, 0.8], [], [0.2]),
+        # One pair of label 0: the mean of label 1, 0.3, is the limit of label 1.
+        ([0.1, 0.5], [0.45], [0.5], [0.45]),
+        # One label only.
+        ([0.1, 0.5], [], [0.5], []),
+        ([], [0.2, 0.4], [], [0.2]),
+    ],
+)
+def test_online_contrastive_loss_sums_over_hard_pairs(
+    positive_distances, negative_distances, hard_positives, hard_negatives
+):
+    vectors = pairs_at([*positive_distances, *negative_distances])
+    labels = np.float32([1] * len(positive_distances) + [0] * len(negative_distances))
+    expected = sum(distance**2 for distance in hard_positives)
+    expected += sum((0.5 - distance) ** 2 for distance in hard_negatives)
+    loss = compute_loss("online_contrastive", vectors, {"scores": labels})
+    assert loss == pytest.approx(expected, rel=1e-4)
+
+
+def test_angle_loss_is_cosent_of_quotients_of_complex_numbers():
+    similarities = []
+    for first, second in PAIRS:
+        first_numbers = (first[:4] + 1j * first[4:]) / np.linalg.norm(first)
+        second_numbers = (second[:4] + 1j * second[4:]) / np.linalg.norm(second)
+        # A quotient times the square of its divisor is the product with its conjugate.
+        products = first_numbers * second_numbers.conj()
+        similarities.append(abs(products.real.sum() + products.imag.sum()))
+    total = 1.0
+    for row, score in enumerate(SCORES):
+        for column, other_score in enumerate(SCORES):
+            if score < other_score:
+                total += math.exp(20 * (similarities[row] - similarities[column]))
+    loss = compute_loss("angle", PAIRS, {"scores": SCORES})
+    assert loss == close(math.log(total))
+
+
+def gist_loss(vectors, teacher_vectors, scale=100.0) -> float:
+    """Computes the loss gist of different texts with one loop for each sum."""
+    size = len(vectors)
+    losses = []
+    for row in range(size):
+        anchor, positive = (row, 0), (row, 1)
+        pairs = [(anchor, (other, 1)) for other in range(size)]
+        pairs += [(anchor, (other, column)) for column in range(2, 3) for other in range(size)]
+        pairs += [(anchor, (other, 0)) for other in range(size) if other != row]
+        pairs += [(positive, (other, 1)) for other in range(size) if other != row]
+        limit = cosine(teacher_vectors[anchor], teacher_vectors[positive])
+        total = 0.0
+        for pair in pairs:
+            teacher_cosine = cosine(*(teacher_vectors[place] for place in pair))
+            if teacher_cosine <= limit or pair == (anchor, positive):
+                total += math.exp(scale * cosine(*(vectors[place] for place in pair)))
+        losses.append(math.log(total) - scale * cosine(vectors[anchor], vectors[positive]))
+    return np.mean(losses)
+
+
+def test_gist_leaves_out_what_the_teacher_takes_for_right():
+    # The vectors of the teacher have another width.
+    teacher_vectors = np.float32(GENERATOR.normal(size=(5, 3, 6)))
+    features = {"text_ids": UNIQUE_TEXT_IDS, "targets": teacher_vectors}
+    expected = gist_loss(VECTORS, teacher_vectors, scale=7.0)
+    assert compute_loss("gist", features=features, scale=7.0) == close(expected)
+    # Where the teacher finds each second text at once, nothing is left out.
+    certain = teacher_vectors.copy()
+    certain[:, 1] = certain[:, 0]
+    features["targets"] = certain
+    expected = gist_loss(VECTORS, certain, scale=7.0)
+    assert compute_loss("gist", features=features, scale=7.0) == close(expected)
+    # Shorter vectors of the model do not shorten those of the teacher.
+    shortened = Matryoshka(make_loss("gist", scale=7.0), [4])
+    loss = shortened(tf.constant(VECTORS), features).numpy()
+    assert loss == close(gist_loss(VECTORS[..., :4], certain, scale=7.0))
+
+
+def test_gist_leaves_out_equal_texts():
+    vectors = VECTORS[:2, :2].copy()
+    vectors[1, 1] = vectors[0, 1]
+    # The teacher finds no text nearer than the right one.
+    teacher_vectors = np.float32([[[1, 0], [1, 0]], [[0, 1], [0, 1]]])
+    features = {"text_ids": np.int32([[0, 1], [2, 1]]), "targets": teacher_vectors}
+    losses = []
+    for row in range(2):
+        right = math.exp(5 * cosine(vectors[row, 0], vectors[row, 1]))
+        other_anchor = math.exp(5 * cosine(vectors[row, 0], vectors[1 - row, 0]))
+        losses.append(-math.log(right / (right + other_anchor)))
+    loss = compute_loss("gist", vectors, features, scale=5.0)
+    assert loss == close(np.mean(losses))
+
+
 def test_margin_mse_compares_products():
     margins = np.float32([[0.5], [1], [0], [-2], [3]])
     positive_products = (ANCHORS * SECOND).sum(axis=1)

@@ -139,7 +139,7 @@ def test_a_teacher_that_is_no_model_is_named_by_its_flag(tmp_path):
         None, EmbeddingSettings.from_values({"loss": "mse", "teacher": str(tmp_path / "none")})
     )
     with pytest.raises(InputError, match=r"^--teacher=.*/none: "):
-        task._targets(["a text"])
+        task._compute_targets(["a text"])
 
 
 @pytest.mark.parametrize("widths", ["8,8,8", "8,08", "0", "8,half", "²", "٣", "9" * 5000])

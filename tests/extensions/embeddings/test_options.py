@@ -46,7 +46,7 @@ def test_what_cannot_change_in_the_middle_of_a_training():
             EmbeddingOptions,
             {"scale": 2.0, "loss": "mse"},
             {"loss": "cosent"},
-            f"--loss={PAIR}|simcse|cosent",
+            f"--loss={PAIR}|gist|simcse|cosent|angle",
         ),
         (EmbeddingOptions, {"triplet_margin": 2.0}, {"loss": "triplet"}, "--loss=triplet"),
         (
@@ -149,7 +149,7 @@ def test_a_teacher_needs_the_loss_that_learns_its_vectors(tmp_path):
     options = fine_tuning_runs.prepared(tmp_path, "embedding")
     with pytest.raises(
         InputError,
-        match="--teacher: goes with --loss=mse, which learns its vectors, and margin_mse, not",
+        match="--teacher: goes with --loss=mse, which learns its vectors, gist and margin_mse, not",
     ):
         fine_tuning_runs.run(
             "embedding", options, tmp_path / "out", do_train=True, teacher="a", loss="cosent"

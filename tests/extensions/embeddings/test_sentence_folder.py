@@ -12,11 +12,12 @@ import safetensors.numpy
 from official_bert import BertModel, FullTokenizer, InputError, SentenceEncoder, model_dir
 from official_bert.checkpoints import folder as checkpoint_folder
 from official_bert.checkpoints import open_checkpoint, tf1
+from official_bert.checkpoints.dense_module import Dense
 from official_bert.commands import convert_checkpoint, grow_vocab
 from official_bert.config import BertConfig
 from official_bert.data.prompts import Prompts
 from official_bert.extensions.embeddings.options import EMBEDDING, EmbeddingOptions
-from official_bert.extensions.embeddings.sentence_folder import Dense, SentenceModules, write
+from official_bert.extensions.embeddings.sentence_folder import SentenceModules, write
 from official_bert.model_dir import ModelFolder
 from official_bert.model_source import resolve
 from official_bert.options.serving import ConversionOptions, GrowthOptions

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import v_measure_score
 
-from official_bert.extensions.embeddings.probing import LabelledVectors, clustering, few_shot
+from official_bert.extensions.probing.metrics import LabelledVectors, clustering, few_shot
 from official_bert.io.errors import InputError
 from tests.metrics.vectors import WIDTH, close, draw_vectors
 
