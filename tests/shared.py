@@ -14,7 +14,6 @@ import importlib
 import importlib.util
 import os
 import pathlib
-import resource
 import shutil
 import tempfile
 import time
@@ -153,6 +152,8 @@ def absent_programs(*programs: str) -> list[str]:
 @contextlib.contextmanager
 def largest_file(num_bytes: int):
     """Lets no file of this process grow above a size, as a full disk does."""
+    import resource  # which Windows lacks
+
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:
