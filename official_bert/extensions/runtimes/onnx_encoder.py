@@ -1,0 +1,262 @@
+"""Writes a BERT encoder into an ONNX graph, from the weights and the configuration of its model.
+
+B batch   S length   F from-length   N heads   H head size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from keras import ops
+
+from official_bert.config import LEFT_TO_RIGHT
+from official_bert.extensions.runtimes.onnx_graph import OnnxGraph
+from official_bert.extensions.runtimes.onnx_products import OnnxProducts
+from official_bert.io.errors import InputError
+from official_bert.modeling.attention import MASKED
+from official_bert.modeling.bert import BertModel
+
+_LENGTH_AXIS = 1
+
+
+class EncoderValues(NamedTuple):
+    """The names of the outputs of an encoder.
+
+    Attributes:
+        embedding_output: float32[B, S, hidden].
+        all_encoder_layers: float32[B, S, hidden] of each layer; the last one is float32[B, 1,
+            hidden] if it is computed for the pooled token alone.
+        pooled_output: float32[B, hidden].
+    """
+
+    embedding_output: str
+    all_encoder_layers: list[str]
+    pooled_output: str
+
+
+def _gelu(graph: OnnxGraph, x: str) -> str:
+    return graph.node("Gelu", x, approximate="tanh")
+
+
+def _gelu_erf(graph: OnnxGraph, x: str) -> str:
+    return graph.node("Gelu", x)
+
+
+def _relu(graph: OnnxGraph, x: str) -> str:
+    return graph.node("Relu", x)
+
+
+def _tanh(graph: OnnxGraph, x: str) -> str:
+    return graph.node("Tanh", x)
+
+
+def _linear(graph: OnnxGraph, x: str) -> str:
+    return x
+
+
+class _Activation(NamedTuple):
+    """A function that writes an activation, and the least value that it has, if it has one."""
+
+    write: Callable[[OnnxGraph, str], str]
+    lower_bound: float | None = None
+
+
+# The activations of config.ACTIVATIONS.
+_ACTIVATIONS = {
+    "gelu": _Activation(_gelu, OnnxProducts.SMALLEST_GELU),
+    "gelu_erf": _Activation(_gelu_erf, OnnxProducts.SMALLEST_GELU),
+    "relu": _Activation(_relu, OnnxProducts.SMALLEST_GELU),
+    "tanh": _Activation(_tanh),
+    "linear": _Activation(_linear),
+}
+
+
+def check_activation(hidden_act: object) -> None:
+    """Check that the graph of an encoder can have an activation.
+
+    Args:
+        hidden_act: the field of the configuration.
+
+    Raises:
+        InputError: it is a function, or has another name.
+    """
+    if hidden_act is not None and str(hidden_act or "linear").lower() not in _ACTIVATIONS:
+        raise InputError(
+            f"--export_format=onnx: the activation {hidden_act!r} of the model has no ONNX form; "
+            f"give a model with one of {', '.join(_ACTIVATIONS)}, or --export_format=litert"
+        )
+
+
+class EncoderWriter:
+    """Writes the calls of one encoder."""
+
+    def __init__(self, graph: OnnxGraph, products: OnnxProducts, model: BertModel):
+        """Reads a model.
+
+        Args:
+            graph: the graph to write into.
+            products: what writes the matrix products.
+            model: the encoder, with its weights.
+
+        Raises:
+            InputError: the model has another activation than those of `_ACTIVATIONS`.
+        """
+        self._graph = graph
+        self._products = products
+        self._model = model
+        self._config = model.config
+        self._head_size = self._config.hidden_size // self._config.num_attention_heads
+        check_activation(self._config.hidden_act)
+        self._activation = _ACTIVATIONS[str(self._config.hidden_act or "linear").lower()]
+
+    def write(
+        self, input_ids: str, input_mask: str, segment_ids: str, first_token_only: bool
+    ) -> EncoderValues:
+        """Add the nodes of a call of the encoder.
+
+        Args:
+            input_ids: int32[B, S].
+            input_mask: int32[B, S].
+            segment_ids: int32[B, S].
+            first_token_only: whether the last layer is computed for the pooled token alone.
+
+        Returns:
+            The outputs.
+        """
+        graph = self._graph
+        with graph.scope("embeddings"):
+            embedded = self._write_embeddings(input_ids, segment_ids)
+        with graph.scope("encoder"):
+            bias = self._write_bias(input_mask, self._config.direction)
+            x = embedded
+            outputs = []
+            for index, layer in enumerate(self._model.encoder.stack):
+                is_last = index == self._config.num_hidden_layers - 1
+                with graph.scope(f"layer_{index}"):
+                    from_x = x
+                    if is_last and first_token_only:
+                        from_x = self._write_pooled_vectors(x, input_mask)
+                        # In both directions this token attends to the whole text.
+                        bias = self._write_bias(input_mask)
+                    x = self._write_layer(layer, from_x, x, bias)
+                outputs.append(x)
+        with graph.scope("pooler"):
+            vectors = x if first_token_only else self._write_pooled_vectors(x, input_mask)
+            vector = graph.node("Squeeze", vectors, graph.integers(_LENGTH_AXIS))
+            pooled = _tanh(graph, self._write_dense(self._model.pooler.dense, vector))
+        return EncoderValues(embedded, outputs, pooled)
+
+    def _write_embeddings(self, input_ids: str, segment_ids: str) -> str:
+        """Returns float32[B, S, hidden]."""
+        graph = self._graph
+        embeddings = self._model.embeddings
+        words = self._products.look_up(_to_float32(embeddings.word_embeddings), input_ids)
+        segments = self._products.look_up(
+            _to_float32(embeddings.token_type_embeddings), segment_ids
+        )
+        length = graph.node("Shape", input_ids, start=1, end=2)
+        table = graph.constant(_to_float32(embeddings.position_embeddings), "position_embeddings")
+        positions = graph.node("Slice", table, graph.integers(0), length, graph.integers(0))
+        sums = graph.node("Add", graph.node("Add", words, segments), positions)
+        return self._write_norm(embeddings.norm, sums)
+
+    def _write_bias(self, input_mask: str, direction: str = "") -> str:
+        """Returns the bias of the scores, float32[B, 1, 1, S] or float32[B, 1, S, S]."""
+        graph = self._graph
+        mask = graph.cast(input_mask, np.float32)
+        is_padding = graph.node("Sub", graph.constant(np.float32(1)), mask)
+        masked = graph.constant(np.float32(MASKED))
+        bias = graph.node("Unsqueeze", graph.node("Mul", is_padding, masked), graph.integers(1, 2))
+        if direction != LEFT_TO_RIGHT:
+            return bias
+        positions = self._write_positions(input_mask)
+        rows = graph.node("Unsqueeze", positions, graph.integers(1))
+        is_later = graph.cast(graph.node("Greater", positions, rows), np.float32)
+        return graph.node("Add", bias, graph.node("Mul", is_later, masked))
+
+    def _write_positions(self, input_mask: str) -> str:
+        """Returns the positions of the tokens, int64[S]."""
+        graph = self._graph
+        length = graph.node("Squeeze", graph.node("Shape", input_mask, start=1, end=2))
+        return graph.node("Range", graph.constant(np.int64(0)), length, graph.constant(np.int64(1)))
+
+    def _write_pooled_vectors(self, x: str, input_mask: str) -> str:
+        """Returns the vectors of the pooled tokens, float32[B, 1, hidden]."""
+        graph = self._graph
+        if self._config.direction != LEFT_TO_RIGHT:
+            zero, one = graph.integers(0), graph.integers(1)
+            return graph.node("Slice", x, zero, one, graph.integers(_LENGTH_AXIS))
+        is_token = graph.cast(input_mask, np.bool_)
+        zero = graph.constant(np.int64(0))
+        positions = graph.node("Where", is_token, self._write_positions(input_mask), zero)
+        last = graph.node("ReduceMax", positions, graph.integers(1))  # [B, 1]
+        indices = graph.node("Unsqueeze", last, graph.integers(-1))  # [B, 1, 1]
+        return graph.node("GatherND", x, indices, batch_dims=1)
+
+    def _write_layer(self, layer, from_x: str, x: str, bias: str) -> str:
+        """Returns float32[B, F, hidden] for `from_x` of this shape and `x`, float32[B, S,
+        hidden].
+        """
+        graph = self._graph
+        with graph.scope("attention"):
+            heads = layer.attention.heads
+            # Scaling the query's weights instead of the query saves its multiplication.
+            query = self._write_dense(heads.query, from_x, scale=self._head_size**-0.5)
+            key = self._write_dense(heads.key, x)
+            value = self._write_dense(heads.value, x)
+            scores = self._products.multiply_values(
+                self._split_heads(query, axes=(0, 2, 1, 3)),
+                self._split_heads(key, axes=(0, 2, 3, 1)),
+            )
+            biased_scores = graph.node("Add", scores, bias)
+            probabilities = graph.node("Softmax", biased_scores, axis=-1)
+            context = self._products.multiply_values(
+                probabilities, self._split_heads(value, axes=(0, 2, 1, 3))
+            )
+            context = graph.node("Transpose", context, perm=[0, 2, 1, 3])
+            shape = graph.integers(0, 0, self._config.hidden_size)
+            context = graph.node("Reshape", context, shape)
+            attended = self._write_residual(layer.attention.merge, context, from_x)
+        with graph.scope("intermediate"):
+            inner = self._write_dense(layer.intermediate.dense, attended)
+            inner = self._activation.write(graph, inner)
+        with graph.scope("output"):
+            return self._write_residual(
+                layer.merge, inner, attended, lower_bound=self._activation.lower_bound
+            )
+
+    def _split_heads(self, x: str, axes: tuple[int, ...]) -> str:
+        """Returns [B, N, S, H], or another order of these axes, for [B, S, N * H]."""
+        graph = self._graph
+        shape = graph.integers(0, 0, self._config.num_attention_heads, self._head_size)
+        return graph.node("Transpose", graph.node("Reshape", x, shape), perm=list(axes))
+
+    def _write_residual(
+        self, residual_output, x: str, residual: str, lower_bound: float | None = None
+    ) -> str:
+        """Returns the end of a sub-layer, float32[B, F, hidden]."""
+        x = self._write_dense(residual_output.dense, x, lower_bound=lower_bound)
+        return self._write_norm(residual_output.norm, self._graph.node("Add", x, residual))
+
+    def _write_dense(
+        self, dense, x: str, scale: float = 1.0, lower_bound: float | None = None
+    ) -> str:
+        """Returns a product and its bias, without the activation. LoRA is in the kernel."""
+        graph = self._graph
+        kernel = _to_float32(dense.kernel) * np.float32(scale)
+        bias = _to_float32(dense.bias) * np.float32(scale)
+        product = self._products.multiply(x, kernel, lower_bound)
+        return graph.node("Add", product, graph.constant(bias, "bias"))
+
+    def _write_norm(self, norm, x: str) -> str:
+        graph = self._graph
+        gamma = graph.constant(_to_float32(norm.gamma), "gamma")
+        beta = graph.constant(_to_float32(norm.beta), "beta")
+        return graph.node("LayerNormalization", x, gamma, beta, axis=-1, epsilon=norm.epsilon)
+
+
+def _to_float32(weight) -> np.ndarray:
+    """Returns the values of a weight."""
+    return np.asarray(ops.convert_to_numpy(weight), np.float32)
