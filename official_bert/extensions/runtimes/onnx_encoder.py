@@ -6,8 +6,9 @@ B batch   S length   F from-length   N heads   H head size
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -17,6 +18,8 @@ from official_bert.extensions.runtimes.onnx_products import OnnxProducts
 from official_bert.io.errors import InputError
 from official_bert.modeling.attention import MASKED
 from official_bert.modeling.bert import BertModel
+from official_bert.modeling.encoder import EncoderLayer
+from official_bert.modeling.layers import Dense, ResidualOutput
 
 _LENGTH_AXIS = 1
 
@@ -57,17 +60,19 @@ def _linear(graph: OnnxGraph, x: str) -> str:
 
 
 class _Activation(NamedTuple):
-    """A function that writes an activation, and the least value that it has, if it has one."""
+    """A function that writes an activation, and a number below which no value is, or None."""
 
     write: Callable[[OnnxGraph, str], str]
     lower_bound: float | None = None
 
 
+_SMALLEST_GELU = -0.17005  # of both forms
+_TYPICAL_DEVIATIONS = 3.0  # the largest of some thousand values with a normal distribution
 # The activations of config.ACTIVATIONS.
 _ACTIVATIONS = {
-    "gelu": _Activation(_gelu, OnnxProducts.SMALLEST_GELU),
-    "gelu_erf": _Activation(_gelu_erf, OnnxProducts.SMALLEST_GELU),
-    "relu": _Activation(_relu, OnnxProducts.SMALLEST_GELU),
+    "gelu": _Activation(_gelu, _SMALLEST_GELU),
+    "gelu_erf": _Activation(_gelu_erf, _SMALLEST_GELU),
+    "relu": _Activation(_relu, 0.0),
     "tanh": _Activation(_tanh),
     "linear": _Activation(_linear),
 }
@@ -195,7 +200,7 @@ class EncoderWriter:
         indices = graph.node("Unsqueeze", last, graph.integers(-1))  # [B, 1, 1]
         return graph.node("GatherND", x, indices, batch_dims=1)
 
-    def _write_layer(self, layer, from_x: str, x: str, bias: str) -> str:
+    def _write_layer(self, layer: EncoderLayer, from_x: str, x: str, bias: str) -> str:
         """Returns float32[B, F, hidden] for `from_x` of this shape and `x`, float32[B, S,
         hidden].
         """
@@ -222,10 +227,10 @@ class EncoderWriter:
         with graph.scope("intermediate"):
             inner = self._write_dense(layer.intermediate.dense, attended)
             inner = self._activation.write(graph, inner)
+            if self._activation.lower_bound is not None:
+                self._products.note_lower_bound(inner, self._activation.lower_bound)
         with graph.scope("output"):
-            return self._write_residual(
-                layer.merge, inner, attended, lower_bound=self._activation.lower_bound
-            )
+            return self._write_residual(layer.merge, inner, attended)
 
     def _split_heads(self, x: str, axes: tuple[int, ...]) -> str:
         """Returns [B, N, S, H], or another order of these axes, for [B, S, N * H]."""
@@ -233,30 +238,36 @@ class EncoderWriter:
         shape = graph.integers(0, 0, self._config.num_attention_heads, self._head_size)
         return graph.node("Transpose", graph.node("Reshape", x, shape), perm=list(axes))
 
-    def _write_residual(
-        self, residual_output, x: str, residual: str, lower_bound: float | None = None
-    ) -> str:
+    def _write_residual(self, residual_output: ResidualOutput, x: str, residual: str) -> str:
         """Returns the end of a sub-layer, float32[B, F, hidden]."""
-        x = self._write_dense(residual_output.dense, x, lower_bound=lower_bound)
+        x = self._write_dense(residual_output.dense, x)
         return self._write_norm(residual_output.norm, self._graph.node("Add", x, residual))
 
-    def _write_dense(
-        self, dense, x: str, scale: float = 1.0, lower_bound: float | None = None
-    ) -> str:
+    def _write_dense(self, dense: Dense, x: str, scale: float = 1.0) -> str:
         """Returns a product and its bias, without the activation. LoRA is in the kernel."""
         graph = self._graph
         kernel = _to_float32(dense.kernel) * np.float32(scale)
         bias = _to_float32(dense.bias) * np.float32(scale)
-        product = self._products.multiply(x, kernel, lower_bound)
+        product = self._products.multiply(x, kernel)
         return graph.node("Add", product, graph.constant(bias, "bias"))
 
-    def _write_norm(self, norm, x: str) -> str:
+    def _write_norm(self, norm: keras.layers.LayerNormalization, x: str) -> str:
         graph = self._graph
-        gamma = graph.constant(_to_float32(norm.gamma), "gamma")
-        beta = graph.constant(_to_float32(norm.beta), "beta")
-        return graph.node("LayerNormalization", x, gamma, beta, axis=-1, epsilon=norm.epsilon)
+        gamma = _to_float32(norm.gamma)
+        beta = _to_float32(norm.beta)
+        normalized = graph.node(
+            "LayerNormalization",
+            x,
+            graph.constant(gamma, "gamma"),
+            graph.constant(beta, "beta"),
+            axis=-1,
+            epsilon=norm.epsilon,
+        )
+        sizes = _TYPICAL_DEVIATIONS * np.abs(gamma) + np.abs(beta)
+        self._products.note_column_sizes(normalized, sizes)
+        return normalized
 
 
-def _to_float32(weight) -> np.ndarray:
+def _to_float32(weight: Any) -> np.ndarray:
     """Returns the values of a weight."""
     return np.asarray(ops.convert_to_numpy(weight), np.float32)

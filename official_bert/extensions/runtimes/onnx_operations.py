@@ -109,7 +109,8 @@ def _rsqrt(writer: OperationWriter, operation: tf.Operation, x: str) -> str:
 
 
 def _log1p(writer: OperationWriter, operation: tf.Operation, x: str) -> str:
-    return writer.graph.node("Log", writer.graph.node("Add", x, writer.graph.constant(np.float32(1))))
+    one = writer.graph.constant(np.float32(1))
+    return writer.graph.node("Log", writer.graph.node("Add", x, one))
 
 
 def _not_equal(writer: OperationWriter, operation: tf.Operation, a: str, b: str) -> str:
@@ -237,9 +238,7 @@ def _concat(writer: OperationWriter, operation: tf.Operation, *inputs: str) -> s
 
 def _split(writer: OperationWriter, operation: tf.Operation, axis: str, x: str) -> list[str]:
     count = operation.get_attr("num_split")
-    return writer.graph.nodes(
-        "Split", x, num_outputs=count, axis=_number(writer, axis)
-    )
+    return writer.graph.nodes("Split", x, num_outputs=count, axis=_number(writer, axis))
 
 
 def _fill(writer: OperationWriter, operation: tf.Operation, shape: str, value: str) -> str:

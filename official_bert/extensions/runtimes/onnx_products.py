@@ -16,21 +16,16 @@ _MIN_QUANTIZED_SIZE = 4096
 # Weights have 7 of the 8 bits. Processors without VNNI add two products of 8 bits in 16 bits, and
 # 2 * 255 * 64 is the largest sum that fits.
 _MAX_WEIGHT = 63
-# Inputs of products are unsigned. The zero point of inputs that are never below
-# `OnnxProducts.SMALLEST_GELU` leaves most of the range to positive values.
+_MAX_ENTRY = 127  # of an embedding table, which is not multiplied
+# Inputs of products are unsigned. Where an activation is never below some small number, the zero
+# point leaves most of the range to larger values.
 _ZERO_POINT = 128
-_GELU_ZERO_POINT = 16
+_ACTIVATION_ZERO_POINT = 16
 _SMALLEST_SCALE = 1e-9
 
 
 class OnnxProducts:
-    """Products and look-ups with weights of float32.
-
-    Attributes:
-        SMALLEST_GELU: the least value that gelu has.
-    """
-
-    SMALLEST_GELU = -0.17005
+    """Products and look-ups with weights of float32."""
 
     def __init__(self, graph: OnnxGraph):
         """Writes into a graph.
@@ -40,13 +35,28 @@ class OnnxProducts:
         """
         self._graph = graph
 
-    def multiply(self, x: str, kernel: np.ndarray, lower_bound: float | None = None) -> str:
+    def note_lower_bound(self, x: str, lower_bound: float) -> None:
+        """Record that no element of a value is below a number, which is not positive.
+
+        Args:
+            x: the name of the value.
+            lower_bound: the number.
+        """
+
+    def note_column_sizes(self, x: str, sizes: np.ndarray) -> None:
+        """Record how large the columns of a value are, compared with one another.
+
+        Args:
+            x: the name of the value, float32[..., width].
+            sizes: positive numbers, float32[width].
+        """
+
+    def multiply(self, x: str, kernel: np.ndarray) -> str:
         """Add the product of a value and a kernel.
 
         Args:
             x: float32[..., in].
             kernel: float32[in, out].
-            lower_bound: a number below which no element of x is; None if there is none.
 
         Returns:
             float32[..., out].
@@ -81,7 +91,7 @@ class OnnxProducts:
 class _Float16Products(OnnxProducts):
     """Products of float16, of which the results are float32."""
 
-    def multiply(self, x: str, kernel: np.ndarray, lower_bound: float | None = None) -> str:
+    def multiply(self, x: str, kernel: np.ndarray) -> str:
         halves = self._graph.constant(kernel.astype(np.float16), "kernel")
         return self._multiply_halves(self._graph.cast(x, np.float16), halves)
 
@@ -101,41 +111,59 @@ class _Float16Products(OnnxProducts):
 class _Int8Products(OnnxProducts):
     """Products of 8 bits, with a scale for each output of a kernel and for each row of the input.
 
-    The scales of the input are computed at run time: each token has another range.
+    The scales of the input are computed at run time, because each token has another range. Before,
+    columns that are large in all tokens are divided by a number, and the rows of the kernel are
+    multiplied by it. Source: Xiao et al. (2023), SmoothQuant.
     """
 
     def __init__(self, graph: OnnxGraph):
         super().__init__(graph)
+        self._lower_bounds: dict[str, float] = {}
+        self._divisors: dict[str, np.ndarray] = {}
         self._quantized: dict[str, tuple[str, str, str]] = {}
 
-    def multiply(self, x: str, kernel: np.ndarray, lower_bound: float | None = None) -> str:
+    def note_lower_bound(self, x: str, lower_bound: float) -> None:
+        self._lower_bounds[x] = lower_bound
+
+    def note_column_sizes(self, x: str, sizes: np.ndarray) -> None:
+        divisors = np.sqrt(np.maximum(sizes, _SMALLEST_SCALE))
+        self._divisors[x] = (divisors / divisors.mean()).astype(np.float32)
+
+    def multiply(self, x: str, kernel: np.ndarray) -> str:
         if kernel.size < _MIN_QUANTIZED_SIZE:
-            return super().multiply(x, kernel, lower_bound)
+            return super().multiply(x, kernel)
         graph = self._graph
+        divisors = self._divisors.get(x)
         if x not in self._quantized:  # Several products, as of query and key, have one input.
-            self._quantized[x] = self._quantize_rows(x, kernel.shape[0], lower_bound)
+            divided = x
+            if divisors is not None:
+                divided = graph.node("Mul", x, graph.constant(1 / divisors, "factors"))
+            self._quantized[x] = self._quantize_rows(
+                divided, kernel.shape[0], self._lower_bounds.get(x)
+            )
         rows, row_scales, zero_point = self._quantized[x]
-        integers, scales = _quantize(kernel, axis=0)
+        if divisors is not None:
+            kernel = kernel * divisors[:, None]
+        integers, scales = _quantize(kernel, axis=0, largest_integer=_MAX_WEIGHT)
         sums = graph.node("MatMulInteger", rows, graph.constant(integers, "kernel"), zero_point)
         products = graph.node(
             "Mul", graph.cast(sums, np.float32), graph.constant(scales[0], "scales")
         )
         return graph.node("Mul", products, row_scales)
 
-    def _quantize_rows(
-        self, x: str, width: int, lower_bound: float | None
-    ) -> tuple[str, str, str]:
+    def _quantize_rows(self, x: str, width: int, lower_bound: float | None) -> tuple[str, str, str]:
         """Returns a value as uint8[..., width], its scales, float32[..., 1], and its zero point."""
         graph = self._graph
         last_axis = graph.integers(-1)
         if lower_bound is None:
             zero_point = _ZERO_POINT
-            largest = graph.node("ReduceMax", graph.node("Abs", x), last_axis)
             smallest_scale = _SMALLEST_SCALE
+            sizes = graph.node("Abs", x)
         else:
-            zero_point = _GELU_ZERO_POINT
-            largest = graph.node("ReduceMax", x, last_axis)
-            smallest_scale = -lower_bound / zero_point
+            zero_point = _ACTIVATION_ZERO_POINT
+            smallest_scale = max(_SMALLEST_SCALE, -lower_bound / zero_point)
+            sizes = x
+        largest = graph.node("ReduceMax", sizes, last_axis)
         step = graph.constant(np.float32(1 / (255 - zero_point)))
         scales = graph.node(
             "Max", graph.node("Mul", largest, step), graph.constant(np.float32(smallest_scale))
@@ -143,7 +171,7 @@ class _Int8Products(OnnxProducts):
         # QuantizeLinear reads a vector of scales.
         flat_scales = graph.node("Reshape", scales, last_axis)
         zero_points = graph.node(
-            "Expand", graph.constant(np.uint8([zero_point])), graph.node("Shape", flat_scales)
+            "Expand", graph.constant(np.full(1, zero_point, np.uint8)), graph.node("Shape", flat_scales)
         )
         flat = graph.node("Reshape", x, graph.integers(-1, width))
         integers = graph.node("QuantizeLinear", flat, flat_scales, zero_points, axis=0)
@@ -154,15 +182,13 @@ class _Int8Products(OnnxProducts):
         if table.size < _MIN_QUANTIZED_SIZE:
             return super().look_up(table, ids)
         graph = self._graph
-        integers, scales = _quantize(table, axis=1, largest_integer=127)
+        integers, scales = _quantize(table, axis=1, largest_integer=_MAX_ENTRY)
         rows = graph.cast(graph.node("Gather", graph.constant(integers, "table"), ids), np.float32)
         row_scales = graph.node("Gather", graph.constant(scales, "scales"), ids)
         return graph.node("Mul", rows, row_scales)
 
 
-def _quantize(
-    values: np.ndarray, axis: int, largest_integer: int = _MAX_WEIGHT
-) -> tuple[np.ndarray, np.ndarray]:
+def _quantize(values: np.ndarray, axis: int, largest_integer: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns int8 like `values`, and the scales, whose size along `axis` is 1."""
     largest = np.abs(values).max(axis=axis, keepdims=True)
     scales = np.maximum(largest / largest_integer, _SMALLEST_SCALE).astype(np.float32)

@@ -68,9 +68,7 @@ def write_signature(
     return graph.model(inputs, results, metadata)
 
 
-def _trace(
-    outputs: Outputs, inputs: Mapping[str, Sequence[str]]
-) -> tuple[Any, list[_EncoderCall]]:
+def _trace(outputs: Outputs, inputs: Mapping[str, Sequence[str]]) -> tuple[Any, list[_EncoderCall]]:
     """Returns a graph without the encoder, and the calls of the encoder in it."""
     calls: list[_EncoderCall] = []
 
@@ -178,9 +176,7 @@ class _Translator:
         body = operation.graph._get_function(operation.get_attr("f").name).graph
         outer_names = self._names
         # Another call of the function has other values of the same tensors.
-        self._names = {
-            tensor.ref(): name for tensor, name in zip(body.inputs, inputs, strict=True)
-        }
+        self._names = {tensor.ref(): name for tensor, name in zip(body.inputs, inputs, strict=True)}
         outputs = [self.translate(tensor) for tensor in body.outputs]
         self._names = outer_names
         return outputs

@@ -25,8 +25,9 @@ class FormatOptions:
         choices=(FLOAT32, BFLOAT16, FLOAT16, INT8),
         help="The type of the export's kernels and tables of embeddings, and of its matrix "
         "products. bfloat16 halves the size of a SavedModel, and is faster on devices that "
-        "multiply it: newer GPUs and CPUs with AMX or AVX512_BF16. float16 is the same of ONNX, for "
-        "GPUs. int8, of the other formats, is a quarter of the size and faster on CPUs.",
+        "multiply it: newer GPUs and CPUs with AMX or AVX512_BF16. float16 halves the size of an "
+        "ONNX file, and is faster on GPUs. int8, of the other formats, is a quarter of the size "
+        "and faster on CPUs.",
     )
     export_format: list[str] | None = option(
         None,
