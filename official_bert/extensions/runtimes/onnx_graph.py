@@ -7,6 +7,7 @@ that the outputs don't need.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 OPSET = 20
 _IR_VERSION = 9
 _MAX_BYTES = 2**31 - 1  # of a file of protobuf
-_MAX_SHARED_BYTES = 4096  # Equal constants up to this size are one.
 
 
 class OnnxGraph:
@@ -39,7 +39,7 @@ class OnnxGraph:
         self._evaluator = import_runtime("onnx.reference").ReferenceEvaluator
         self._nodes: list[onnx.NodeProto] = []
         self._arrays: dict[str, np.ndarray] = {}
-        self._shared_names: dict[tuple, str] = {}
+        self._names: dict[tuple, str] = {}
         self._scope = ""
         self._counts: dict[str, int] = {}
 
@@ -65,7 +65,7 @@ class OnnxGraph:
         return f"{name}_{count}" if count else name
 
     def constant(self, values: Any, name: str = "constant") -> str:
-        """Add a constant.
+        """Add a constant, or return the name of an equal one.
 
         Args:
             values: an array, or numbers that numpy makes an array of. Texts are an object array.
@@ -75,16 +75,12 @@ class OnnxGraph:
             The name of the value.
         """
         array = np.asarray(values)
-        key = None
-        if array.nbytes <= _MAX_SHARED_BYTES and array.dtype != object:
-            key = (array.dtype.str, array.shape, array.tobytes())
-            if key in self._shared_names:
-                return self._shared_names[key]
-        unique_name = self._make_name(name)
-        self._arrays[unique_name] = array
-        if key:
-            self._shared_names[key] = unique_name
-        return unique_name
+        content = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+        key = (array.dtype.str, array.shape, hashlib.sha256(content).digest())
+        if key not in self._names:
+            self._names[key] = self._make_name(name)
+            self._arrays[self._names[key]] = array
+        return self._names[key]
 
     def integers(self, *values: int) -> str:
         """Add a vector of integers, such as axes or a shape.
@@ -170,14 +166,15 @@ class OnnxGraph:
     def model(
         self,
         inputs: Mapping[str, Sequence[str]],
-        outputs: Mapping[str, tuple[str, Any, Sequence[str | int]]],
+        outputs: Mapping[str, tuple[str, Any, Sequence[str | int] | None]],
         metadata: Mapping[str, str],
     ) -> bytes:
         """Return the content of the file.
 
         Args:
             inputs: name -> the names of the dimensions of an int32 input.
-            outputs: name -> the value, its type of numpy (object for texts), and its dimensions.
+            outputs: name -> the value, its type of numpy (object for texts), and its dimensions, or
+                None if their number is open.
             metadata: the fields of the file by name.
 
         Raises:

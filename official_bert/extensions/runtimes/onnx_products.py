@@ -171,7 +171,9 @@ class _Int8Products(OnnxProducts):
         # QuantizeLinear reads a vector of scales.
         flat_scales = graph.node("Reshape", scales, last_axis)
         zero_points = graph.node(
-            "Expand", graph.constant(np.full(1, zero_point, np.uint8)), graph.node("Shape", flat_scales)
+            "Expand",
+            graph.constant(np.full(1, zero_point, np.uint8)),
+            graph.node("Shape", flat_scales),
         )
         flat = graph.node("Reshape", x, graph.integers(-1, width))
         integers = graph.node("QuantizeLinear", flat, flat_scales, zero_points, axis=0)

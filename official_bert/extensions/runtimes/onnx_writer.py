@@ -107,13 +107,15 @@ def _placeholder(shape: Sequence[int | None]) -> tf.Tensor:
     return tf.compat.v1.placeholder(keras.backend.floatx(), shape)
 
 
-def _name_dimensions(name: str, tensor: tf.Tensor) -> list[str | int]:
-    """Returns the sizes of an output, or names where they are open."""
-    names = ["batch", *(f"{name}_{axis}" for axis in range(1, tensor.shape.rank))]
-    return [
-        name if size is None else size
-        for name, size in zip(names, tensor.shape.as_list(), strict=True)
-    ]
+def _name_dimensions(name: str, tensor: tf.Tensor) -> list[str | int] | None:
+    """Returns the sizes of an output, or names where they are open; None for an unknown rank."""
+    if tensor.shape.rank is None:
+        return None
+    sizes: list[Any] = tensor.shape.as_list()
+    for axis, size in enumerate(sizes):
+        if size is None:
+            sizes[axis] = f"{name}_{axis}" if axis else "batch"
+    return sizes
 
 
 class _Translator:
