@@ -4,7 +4,7 @@ import contextlib
 import contextvars
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -31,6 +31,7 @@ from official_bert.modeling.layers import (
     Dense,
     DenseLayer,
     Tensor,
+    compute_override,
     create_initializer,
     draw_seed,
     dropout,
@@ -42,7 +43,6 @@ from official_bert.modeling.layers import (
 _DISTRIBUTION_MODULE = "tensorflow.python.distribute."
 
 _word_embeddings: contextvars.ContextVar = contextvars.ContextVar("word_embeddings", default=None)
-_encoder: contextvars.ContextVar = contextvars.ContextVar("encoder", default=None)
 
 
 @contextlib.contextmanager
@@ -57,23 +57,6 @@ def override_word_embeddings(vectors: Tensor) -> Iterator[None]:
         yield
     finally:
         _word_embeddings.reset(token)
-
-
-@contextlib.contextmanager
-def override_encoder(encode: Callable[..., "BertOutput"]) -> Iterator[None]:
-    """A context in which calls of a model get their outputs from a function.
-
-    A converter of exports uses it to trace a head without the encoder.
-
-    Args:
-        encode: a function of the model, `input_ids`, `input_mask`, `segment_ids` and
-            `first_token_only`, which returns the BertOutput of BertModel.
-    """
-    token = _encoder.set(encode)
-    try:
-        yield
-    finally:
-        _encoder.reset(token)
 
 
 def _named_item(output: tuple, name: Any) -> Any:
@@ -391,8 +374,9 @@ class BertModel(ConfiguredModel):
             input_mask = ops.ones_like(input_ids)
         if segment_ids is None:
             segment_ids = ops.zeros_like(input_ids)
-        if (encode := _encoder.get()) is not None:
-            return encode(self, input_ids, input_mask, segment_ids, first_token_only)
+        inputs = (input_ids, input_mask, segment_ids, first_token_only)
+        if (overridden := compute_override(self, *inputs)) is not None:
+            return overridden
         dropout_seed = self._call_seed(training, dropout_seed)
 
         # Embeddings.

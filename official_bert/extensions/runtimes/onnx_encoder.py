@@ -1,4 +1,4 @@
-"""Writes a BERT encoder into an ONNX graph, from the weights and the configuration of its model.
+"""Writes encoders and BiLSTMs into an ONNX graph, from their weights and their configuration.
 
 B batch   S length   F from-length   N heads   H head size
 """
@@ -19,24 +19,10 @@ from official_bert.io.errors import InputError
 from official_bert.modeling.attention import MASKED
 from official_bert.modeling.bert import BertModel
 from official_bert.modeling.encoder import EncoderLayer
+from official_bert.modeling.heads import BiLstm
 from official_bert.modeling.layers import Dense, ResidualOutput
 
 _LENGTH_AXIS = 1
-
-
-class EncoderValues(NamedTuple):
-    """The names of the outputs of an encoder.
-
-    Attributes:
-        embedding_output: float32[B, S, hidden].
-        all_encoder_layers: float32[B, S, hidden] of each layer; the last one is float32[B, 1,
-            hidden] if it is computed for the pooled token alone.
-        pooled_output: float32[B, hidden].
-    """
-
-    embedding_output: str
-    all_encoder_layers: list[str]
-    pooled_output: str
 
 
 def _gelu(graph: OnnxGraph, x: str) -> str:
@@ -118,7 +104,7 @@ class EncoderWriter:
 
     def write(
         self, input_ids: str, input_mask: str, segment_ids: str, first_token_only: bool
-    ) -> EncoderValues:
+    ) -> list[str]:
         """Add the nodes of a call of the encoder.
 
         Args:
@@ -128,7 +114,8 @@ class EncoderWriter:
             first_token_only: whether the last layer is computed for the pooled token alone.
 
         Returns:
-            The outputs.
+            The embedding output, the output of each layer, the sequence output, and the pooled
+            output. The last layer is float32[B, 1, hidden] with `first_token_only`.
         """
         graph = self._graph
         with graph.scope("embeddings"):
@@ -151,7 +138,7 @@ class EncoderWriter:
             vectors = x if first_token_only else self._write_pooled_vectors(x, input_mask)
             vector = graph.node("Squeeze", vectors, graph.integers(_LENGTH_AXIS))
             pooled = _tanh(graph, self._write_dense(self._model.pooler.dense, vector))
-        return EncoderValues(embedded, outputs, pooled)
+        return [embedded, *outputs, outputs[-1], pooled]
 
     def _write_embeddings(self, input_ids: str, segment_ids: str) -> str:
         """Returns float32[B, S, hidden]."""
@@ -266,6 +253,56 @@ class EncoderWriter:
         sizes = _TYPICAL_DEVIATIONS * np.abs(gamma) + np.abs(beta)
         self._products.note_column_sizes(normalized, sizes)
         return normalized
+
+
+def write_bilstm(graph: OnnxGraph, layer: BiLstm, x: str, input_mask: str) -> str:
+    """Add the nodes of a call of a BiLSTM.
+
+    Args:
+        graph: the graph to write into.
+        layer: the BiLSTM, with its weights.
+        x: float32[B, S, width].
+        input_mask: int32[B, S]: 1 for each token, and then 0 for padding.
+
+    Returns:
+        float32[B, S, size], 0 at padding.
+    """
+    count = graph.node("ReduceSum", input_mask, graph.integers(_LENGTH_AXIS), keepdims=0)
+    # onnxruntime refuses a length of 0.
+    lengths = graph.node("Max", count, graph.constant(np.int32(1)))
+    mask = graph.node("Unsqueeze", graph.cast(input_mask, np.float32), graph.integers(-1))
+    for bidirectional in layer.stack:
+        cells = [bidirectional.forward_layer.cell, bidirectional.backward_layer.cell]
+        kernels = [_order_gates(cell.kernel) for cell in cells]
+        recurrent_kernels = [_order_gates(cell.recurrent_kernel) for cell in cells]
+        # ONNX has a second bias, of the recurrent product.
+        biases = [
+            np.concatenate([bias := _order_gates(cell.bias), np.zeros_like(bias)]) for cell in cells
+        ]
+        y = graph.node(
+            "LSTM",
+            graph.node("Transpose", x, perm=[1, 0, 2]),
+            graph.constant(np.stack(kernels), "kernel"),
+            graph.constant(np.stack(recurrent_kernels), "recurrent_kernel"),
+            graph.constant(np.stack(biases), "bias"),
+            lengths,
+            hidden_size=layer.size // 2,
+            direction="bidirectional",
+        )
+        # [S, directions, B, size / 2] to [B, S, size].
+        y = graph.node("Transpose", y, perm=[2, 0, 1, 3])
+        x = graph.node("Reshape", y, graph.integers(0, 0, layer.size))
+    return graph.node("Mul", x, mask)
+
+
+def _order_gates(weight: Any) -> np.ndarray:
+    """Returns a weight of an LSTM as ONNX has it, [4 * units, ...]; Keras has [..., 4 * units].
+
+    Keras has the gates in the order input, forget, cell, output, and ONNX input, output, forget,
+    cell.
+    """
+    gates = np.split(_to_float32(weight), 4, axis=-1)
+    return np.concatenate([gates[0], gates[3], gates[1], gates[2]], axis=-1).T
 
 
 def _to_float32(weight: Any) -> np.ndarray:

@@ -117,6 +117,12 @@ def _not_equal(writer: OperationWriter, operation: tf.Operation, a: str, b: str)
     return writer.graph.node("Not", writer.graph.node("Equal", a, b))
 
 
+def _is_finite(writer: OperationWriter, operation: tf.Operation, x: str) -> str:
+    graph = writer.graph
+    is_special = graph.node("Or", graph.node("IsInf", x), graph.node("IsNaN", x))
+    return graph.node("Not", is_special)
+
+
 def _div_no_nan(writer: OperationWriter, operation: tf.Operation, a: str, b: str) -> str:
     graph = writer.graph
     zero = graph.constant(np.float32(0))
@@ -441,6 +447,7 @@ OPERATIONS: dict[str, Write] = {
     "Fill": _fill,
     "GatherNd": _gather_nd,
     "GatherV2": _gather,
+    "IsFinite": _is_finite,
     "Log1p": _log1p,
     "LogSoftmax": _softmax("LogSoftmax"),
     "MatMul": _mat_mul("transpose_a", "transpose_b"),

@@ -1,8 +1,8 @@
 """Writes a signature of a model as an ONNX file.
 
-The encoder is written from its weights (`onnx_encoder.py`). The head is traced by TensorFlow and
-translated operation by operation (`onnx_operations.py`), so that every task can be exported whose
-head has only operations of that table.
+The encoder and BiLSTMs are written from their weights (`onnx_encoder.py`). The head is traced by
+TensorFlow and translated operation by operation (`onnx_operations.py`), so that every task can be
+exported whose head has only operations of that table.
 """
 
 from __future__ import annotations
@@ -13,24 +13,31 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from official_bert.extensions.runtimes.onnx_encoder import EncoderWriter
+from official_bert.extensions.runtimes.onnx_encoder import EncoderWriter, write_bilstm
 from official_bert.extensions.runtimes.onnx_graph import OnnxGraph
 from official_bert.extensions.runtimes.onnx_operations import OperationWriter
 from official_bert.extensions.runtimes.onnx_products import PRODUCTS
 from official_bert.features import MASKED_LM_POSITIONS
-from official_bert.modeling.bert import BertModel, BertOutput, override_encoder
+from official_bert.modeling.bert import BertModel, BertOutput
+from official_bert.modeling.heads import BiLstm
+from official_bert.modeling.layers import override_calls
 
 Outputs = Callable[[dict[str, tf.Tensor]], Mapping[str, tf.Tensor]]
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
-class _EncoderCall(NamedTuple):
-    """A call of an encoder in a traced graph: its arguments and its outputs, all tensors."""
+class _LayerCall(NamedTuple):
+    """A call of an encoder or of a BiLSTM in a traced graph.
 
-    model: BertModel
-    inputs: tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-    first_token_only: bool
-    output: BertOutput
+    Attributes:
+        layer: the layer.
+        inputs: the inputs of its call: tensors, and perhaps numbers.
+        outputs: the placeholders that the traced graph reads in place of its outputs.
+    """
+
+    layer: Any
+    inputs: tuple
+    outputs: list[tf.Tensor]
 
 
 def write_signature(
@@ -68,26 +75,15 @@ def write_signature(
     return graph.model(inputs, results, metadata)
 
 
-def _trace(outputs: Outputs, inputs: Mapping[str, Sequence[str]]) -> tuple[Any, list[_EncoderCall]]:
-    """Returns a graph without the encoder, and the calls of the encoder in it."""
-    calls: list[_EncoderCall] = []
+def _trace(outputs: Outputs, inputs: Mapping[str, Sequence[str]]) -> tuple[Any, list[_LayerCall]]:
+    """Returns a graph without encoders and BiLSTMs, and their calls in it."""
+    calls: list[_LayerCall] = []
 
-    def encode(
-        model: BertModel,
-        input_ids: tf.Tensor,
-        input_mask: tf.Tensor,
-        segment_ids: tf.Tensor,
-        first_token_only: bool,
-    ) -> BertOutput:
-        width = model.config.hidden_size
-        vectors = [None, None, width]
-        last_vectors = [None, 1 if first_token_only else None, width]
-        num_layers = model.config.num_hidden_layers
-        layers = [_placeholder(vectors) for _ in range(num_layers - 1)]
-        layers.append(_placeholder(last_vectors))
-        output = BertOutput(_placeholder(vectors), layers, layers[-1], _placeholder([None, width]))
-        features = (input_ids, input_mask, segment_ids)
-        calls.append(_EncoderCall(model, features, first_token_only, output))
+    def override(layer: Any, *layer_inputs: Any) -> Any:
+        make_output = _make_encoder_output if isinstance(layer, BertModel) else _make_bilstm_output
+        output = make_output(layer, *layer_inputs)
+        tensors = keras.tree.flatten(tuple(output) if isinstance(output, tuple) else output)
+        calls.append(_LayerCall(layer, layer_inputs, tensors))
         return output
 
     specs = [
@@ -99,12 +95,35 @@ def _trace(outputs: Outputs, inputs: Mapping[str, Sequence[str]]) -> tuple[Any, 
     def compute(*features: tf.Tensor) -> dict[str, tf.Tensor]:
         return dict(outputs(dict(zip(inputs, features, strict=True))))
 
-    with override_encoder(encode):
+    with override_calls(override):
         return compute.get_concrete_function().graph, calls
 
 
-def _placeholder(shape: Sequence[int | None]) -> tf.Tensor:
-    return tf.compat.v1.placeholder(keras.backend.floatx(), shape)
+def _make_encoder_output(
+    model: BertModel,
+    input_ids: tf.Tensor,
+    input_mask: tf.Tensor,
+    segment_ids: tf.Tensor,
+    first_token_only: bool,
+) -> BertOutput:
+    width = model.config.hidden_size
+    num_layers = model.config.num_hidden_layers
+    layers = [_placeholder(None, None, width) for _ in range(num_layers - 1)]
+    layers.append(_placeholder(None, 1 if first_token_only else None, width))
+    return BertOutput(
+        embedding_output=_placeholder(None, None, width),
+        all_encoder_layers=layers,
+        sequence_output=layers[-1],
+        pooled_output=_placeholder(None, width),
+    )
+
+
+def _make_bilstm_output(layer: BiLstm, x: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
+    return _placeholder(None, None, layer.size)
+
+
+def _placeholder(*shape: int | None) -> tf.Tensor:
+    return tf.compat.v1.placeholder(tf.float32, shape)
 
 
 def _name_dimensions(name: str, tensor: tf.Tensor) -> list[str | int] | None:
@@ -121,14 +140,14 @@ def _name_dimensions(name: str, tensor: tf.Tensor) -> list[str | int] | None:
 class _Translator:
     """Writes the operations that tensors of a TensorFlow graph need, each once."""
 
-    def __init__(self, graph: OnnxGraph, writer: OperationWriter, calls: Sequence[_EncoderCall]):
+    def __init__(self, graph: OnnxGraph, writer: OperationWriter, calls: Sequence[_LayerCall]):
         self._graph = graph
         self._writer = writer
         self._names: dict[Any, str] = {}
-        self._encoder_calls = {}
+        self._layer_calls = {}
         for call in calls:
-            for tensor in keras.tree.flatten(tuple(call.output)):
-                self._encoder_calls[tensor.ref()] = call
+            for tensor in call.outputs:
+                self._layer_calls[tensor.ref()] = call
 
     def enter(self, graph: Any, inputs: Iterable[str]) -> None:
         """Give the inputs of a graph names, and its captured variables their values.
@@ -156,8 +175,8 @@ class _Translator:
         """
         key = tensor.ref()
         if key not in self._names:
-            if key in self._encoder_calls:
-                self._translate_encoder(self._encoder_calls[key])
+            if key in self._layer_calls:
+                self._translate_layer(self._layer_calls[key])
             else:
                 self._translate_operation(tensor.op)
         return self._names[key]
@@ -183,20 +202,19 @@ class _Translator:
         self._names = outer_names
         return outputs
 
-    def _translate_encoder(self, call: _EncoderCall) -> None:
-        writer = EncoderWriter(self._graph, self._writer.products, call.model)
-        inputs = [self.translate(tensor) for tensor in call.inputs]
-        with self._graph.scope(call.model.name):
-            values = writer.write(*inputs, first_token_only=call.first_token_only)
-        tensors = keras.tree.flatten(tuple(call.output))
-        last = values.all_encoder_layers[-1]
-        names = [
-            values.embedding_output,
-            *values.all_encoder_layers,
-            last,
-            values.pooled_output,
+    def _translate_layer(self, call: _LayerCall) -> None:
+        layer = call.layer
+        inputs: list[Any] = [
+            self.translate(value) if isinstance(value, tf.Tensor) else value
+            for value in call.inputs
         ]
-        for tensor, name in zip(tensors, names, strict=True):
+        with self._graph.scope(layer.name):
+            if isinstance(layer, BertModel):
+                writer = EncoderWriter(self._graph, self._writer.products, layer)
+                outputs = writer.write(*inputs)
+            else:
+                outputs = [write_bilstm(self._graph, layer, *inputs)]
+        for tensor, name in zip(call.outputs, outputs, strict=True):
             self._names[tensor.ref()] = name
 
 

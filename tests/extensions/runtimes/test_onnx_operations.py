@@ -56,6 +56,7 @@ CASES = {
     "GatherV2 of batches": lambda a, b, c: tf.gather(a, tf.abs(b), batch_dims=1),
     "Greater": lambda a, b, c: a > b,
     "GreaterEqual": lambda a, b, c: a >= b,
+    "IsFinite": lambda a, b, c: tf.math.is_finite(tf.math.log(tf.nn.relu(floats(a)))),
     "Less": lambda a, b, c: a < b,
     "LessEqual": lambda a, b, c: a <= b,
     "Log": lambda a, b, c: tf.math.log(positive(a)),

@@ -5,11 +5,12 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_bert import FullTokenizer
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
-from official_bert.modeling import BertClassifier, BertModel
+from official_bert.modeling import BertClassifier, BertModel, BertTagger
 from official_bert.tasks import registry
 from tests import toy
 from tests.serving import exported
@@ -298,10 +299,47 @@ def test_wrong_inputs_are_errors_of_the_runtime():
     assert empty.shape == (0, 3)
 
 
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_bilstms_above_the_encoder(num_layers):
+    config = make_config(num_bilstm_layers=num_layers)
+    tagger = BertTagger(config, 3)
+    classifier = BertClassifier(config, 3)
+    onnx_models.draw_weights(tagger)
+    onnx_models.draw_weights(classifier)
+
+    def outputs(features: dict) -> dict:
+        return {"tags": tagger(features), "logits": classifier(features)}
+
+    run = compile_onnx(outputs)
+    for size, length in SHAPES:
+        features = exported.batch("ner", size, length)
+        assert_near(run(features), compute_in_tensorflow(outputs, features), "float32")
+    features["input_mask"][-1] = 0
+    tags = run(features)["tags"]
+    np.testing.assert_allclose(
+        tags[-1], compute_in_tensorflow(outputs, features)["tags"][-1], atol=TOLERANCE
+    )
+
+
+@pytest.mark.parametrize("layers", ["embeddings", "second_to_last", "sum_all", "concat_last_four"])
+def test_taggers_on_layers_of_an_encoder(layers):
+    feature_based = pytest.importorskip("official_bert.extensions.feature_based.model")
+    model = feature_based.BertFeatureTagger(make_config(), 3, feature_layers=layers)
+    onnx_models.draw_weights(model)
+
+    def outputs(features: dict) -> dict:
+        return {"logits": model(features)}
+
+    run = compile_onnx(outputs)
+    for size, length in SHAPES:
+        features = exported.batch("ner", size, length)
+        assert_near(run(features), compute_in_tensorflow(outputs, features), "float32")
+
+
 def test_a_head_of_other_operations_is_refused():
-    model = BertClassifier(make_config(num_bilstm_layers=1), 3)
-    message = r"--export_format=onnx: .* has no ONNX form; give --export_format=litert or saved"
+    model = BertClassifier(make_config(), 3)
+    message = r"--export_format=onnx: .* BitwiseAnd .* has no ONNX form; give --export_format=li"
     with pytest.raises(InputError, match=message):
-        compile_onnx(lambda features: {"logits": model(features)})
-    # The model itself still runs in TensorFlow.
+        compile_onnx(lambda features: {"bits": tf.bitwise.bitwise_and(features["input_ids"], 1)})
+    # Models outside of the conversion still run in TensorFlow.
     assert model(exported.batch("tsv", 2, 9)).shape == (2, 3)
