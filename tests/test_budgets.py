@@ -30,7 +30,7 @@ MAX_STATEMENTS = {
     "graph_text": 552,
     "io": 1447,
     "metrics": 497,
-    "modeling": 1161,
+    "modeling": 1175,
     "modules": 1825,
     "optimization": 360,
     "options": 525,
@@ -42,7 +42,7 @@ MAX_LONG_SIGNATURES = 23  # functions of more than 6 arguments, each with a reas
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
 # Expression nodes a line of code: the mean of the package, of a file in it, and of the tests.
 MAX_MEAN_DENSITY = 4.0
-MAX_FILE_DENSITY = 5.0
+MAX_FILE_DENSITY = 5.5  # The writer of ONNX adds a node on each line.
 MAX_MEAN_DENSITY_OF_TESTS = 4.2
 
 

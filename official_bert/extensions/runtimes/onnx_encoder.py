@@ -64,6 +64,10 @@ _ACTIVATIONS = {
 }
 
 
+def _activation_name(hidden_act: object) -> str:
+    return str(hidden_act or "linear").lower()
+
+
 def check_activation(hidden_act: object) -> None:
     """Check that the graph of an encoder can have an activation.
 
@@ -73,7 +77,7 @@ def check_activation(hidden_act: object) -> None:
     Raises:
         InputError: it is a function, or has another name.
     """
-    if hidden_act is not None and str(hidden_act or "linear").lower() not in _ACTIVATIONS:
+    if _activation_name(hidden_act) not in _ACTIVATIONS:
         raise InputError(
             f"--export_format=onnx: the activation {hidden_act!r} of the model has no ONNX form; "
             f"give a model with one of {', '.join(_ACTIVATIONS)}, or --export_format=litert"
@@ -100,7 +104,7 @@ class EncoderWriter:
         self._config = model.config
         self._head_size = self._config.hidden_size // self._config.num_attention_heads
         check_activation(self._config.hidden_act)
-        self._activation = _ACTIVATIONS[str(self._config.hidden_act or "linear").lower()]
+        self._activation = _ACTIVATIONS[_activation_name(self._config.hidden_act)]
 
     def write(
         self, input_ids: str, input_mask: str, segment_ids: str, first_token_only: bool
@@ -136,53 +140,68 @@ class EncoderWriter:
                 outputs.append(x)
         with graph.scope("pooler"):
             vectors = x if first_token_only else self._write_pooled_vectors(x, input_mask)
-            vector = graph.node("Squeeze", vectors, graph.integers(_LENGTH_AXIS))
-            pooled = _tanh(graph, self._write_dense(self._model.pooler.dense, vector))
+            length_axis = graph.integers(_LENGTH_AXIS)
+            vector = graph.node("Squeeze", vectors, length_axis)
+            pooled = self._write_dense(self._model.pooler.dense, vector)
+            pooled = graph.node("Tanh", pooled)
         return [embedded, *outputs, outputs[-1], pooled]
 
     def _write_embeddings(self, input_ids: str, segment_ids: str) -> str:
         """Returns float32[B, S, hidden]."""
         graph = self._graph
         embeddings = self._model.embeddings
-        words = self._products.look_up(_to_float32(embeddings.word_embeddings), input_ids)
-        segments = self._products.look_up(
-            _to_float32(embeddings.token_type_embeddings), segment_ids
-        )
+        word_table = _to_float32(embeddings.word_embeddings)
+        words = self._products.look_up(word_table, input_ids)
+        segment_table = _to_float32(embeddings.token_type_embeddings)
+        segments = self._products.look_up(segment_table, segment_ids)
+        position_table = _to_float32(embeddings.position_embeddings)
+        table = graph.constant(position_table, "position_embeddings")
         length = graph.node("Shape", input_ids, start=1, end=2)
-        table = graph.constant(_to_float32(embeddings.position_embeddings), "position_embeddings")
-        positions = graph.node("Slice", table, graph.integers(0), length, graph.integers(0))
-        sums = graph.node("Add", graph.node("Add", words, segments), positions)
+        zero = graph.integers(0)
+        positions = graph.node("Slice", table, zero, length, zero)
+        sums = graph.node("Add", words, segments)
+        sums = graph.node("Add", sums, positions)
         return self._write_norm(embeddings.norm, sums)
 
     def _write_bias(self, input_mask: str, direction: str = "") -> str:
         """Returns the bias of the scores, float32[B, 1, 1, S] or float32[B, 1, S, S]."""
         graph = self._graph
         mask = graph.cast(input_mask, np.float32)
-        is_padding = graph.node("Sub", graph.constant(np.float32(1)), mask)
+        one = graph.constant(np.float32(1))
+        is_padding = graph.node("Sub", one, mask)
         masked = graph.constant(np.float32(MASKED))
-        bias = graph.node("Unsqueeze", graph.node("Mul", is_padding, masked), graph.integers(1, 2))
+        bias = graph.node("Mul", is_padding, masked)
+        bias = graph.node("Unsqueeze", bias, graph.integers(1, 2))
         if direction != LEFT_TO_RIGHT:
             return bias
         positions = self._write_positions(input_mask)
         rows = graph.node("Unsqueeze", positions, graph.integers(1))
-        is_later = graph.cast(graph.node("Greater", positions, rows), np.float32)
-        return graph.node("Add", bias, graph.node("Mul", is_later, masked))
+        is_later = graph.node("Greater", positions, rows)
+        is_later = graph.cast(is_later, np.float32)
+        direction_bias = graph.node("Mul", is_later, masked)
+        return graph.node("Add", bias, direction_bias)
 
     def _write_positions(self, input_mask: str) -> str:
         """Returns the positions of the tokens, int64[S]."""
         graph = self._graph
-        length = graph.node("Squeeze", graph.node("Shape", input_mask, start=1, end=2))
-        return graph.node("Range", graph.constant(np.int64(0)), length, graph.constant(np.int64(1)))
+        length = graph.node("Shape", input_mask, start=1, end=2)
+        length = graph.node("Squeeze", length)
+        zero = graph.constant(np.int64(0))
+        one = graph.constant(np.int64(1))
+        return graph.node("Range", zero, length, one)
 
     def _write_pooled_vectors(self, x: str, input_mask: str) -> str:
         """Returns the vectors of the pooled tokens, float32[B, 1, hidden]."""
         graph = self._graph
         if self._config.direction != LEFT_TO_RIGHT:
-            zero, one = graph.integers(0), graph.integers(1)
-            return graph.node("Slice", x, zero, one, graph.integers(_LENGTH_AXIS))
+            first = graph.integers(0)
+            second = graph.integers(1)
+            length_axis = graph.integers(_LENGTH_AXIS)
+            return graph.node("Slice", x, first, second, length_axis)
         is_token = graph.cast(input_mask, np.bool_)
         zero = graph.constant(np.int64(0))
-        positions = graph.node("Where", is_token, self._write_positions(input_mask), zero)
+        positions = self._write_positions(input_mask)
+        positions = graph.node("Where", is_token, positions, zero)
         last = graph.node("ReduceMax", positions, graph.integers(1))  # [B, 1]
         indices = graph.node("Unsqueeze", last, graph.integers(-1))  # [B, 1, 1]
         return graph.node("GatherND", x, indices, batch_dims=1)
@@ -198,15 +217,13 @@ class EncoderWriter:
             query = self._write_dense(heads.query, from_x, scale=self._head_size**-0.5)
             key = self._write_dense(heads.key, x)
             value = self._write_dense(heads.value, x)
-            scores = self._products.multiply_values(
-                self._split_heads(query, axes=(0, 2, 1, 3)),
-                self._split_heads(key, axes=(0, 2, 3, 1)),
-            )
+            query = self._split_heads(query, axes=(0, 2, 1, 3))
+            key = self._split_heads(key, axes=(0, 2, 3, 1))
+            value = self._split_heads(value, axes=(0, 2, 1, 3))
+            scores = self._products.multiply_values(query, key)
             biased_scores = graph.node("Add", scores, bias)
             probabilities = graph.node("Softmax", biased_scores, axis=-1)
-            context = self._products.multiply_values(
-                probabilities, self._split_heads(value, axes=(0, 2, 1, 3))
-            )
+            context = self._products.multiply_values(probabilities, value)
             context = graph.node("Transpose", context, perm=[0, 2, 1, 3])
             shape = graph.integers(0, 0, self._config.hidden_size)
             context = graph.node("Reshape", context, shape)
@@ -222,21 +239,26 @@ class EncoderWriter:
     def _split_heads(self, x: str, axes: tuple[int, ...]) -> str:
         """Returns [B, N, S, H], or another order of these axes, for [B, S, N * H]."""
         graph = self._graph
-        shape = graph.integers(0, 0, self._config.num_attention_heads, self._head_size)
-        return graph.node("Transpose", graph.node("Reshape", x, shape), perm=list(axes))
+        num_heads = self._config.num_attention_heads
+        shape = graph.integers(0, 0, num_heads, self._head_size)
+        split = graph.node("Reshape", x, shape)
+        return graph.node("Transpose", split, perm=list(axes))
 
     def _write_residual(self, residual_output: ResidualOutput, x: str, residual: str) -> str:
         """Returns the end of a sub-layer, float32[B, F, hidden]."""
         x = self._write_dense(residual_output.dense, x)
-        return self._write_norm(residual_output.norm, self._graph.node("Add", x, residual))
+        x = self._graph.node("Add", x, residual)
+        return self._write_norm(residual_output.norm, x)
 
     def _write_dense(self, dense: Dense, x: str, scale: float = 1.0) -> str:
         """Returns a product and its bias, without the activation. LoRA is in the kernel."""
         graph = self._graph
-        kernel = _to_float32(dense.kernel) * np.float32(scale)
-        bias = _to_float32(dense.bias) * np.float32(scale)
+        factor = np.float32(scale)
+        kernel = _to_float32(dense.kernel) * factor
         product = self._products.multiply(x, kernel)
-        return graph.node("Add", product, graph.constant(bias, "bias"))
+        bias = _to_float32(dense.bias) * factor
+        bias_name = graph.constant(bias, "bias")
+        return graph.node("Add", product, bias_name)
 
     def _write_norm(self, norm: keras.layers.LayerNormalization, x: str) -> str:
         graph = self._graph
@@ -267,24 +289,26 @@ def write_bilstm(graph: OnnxGraph, layer: BiLstm, x: str, input_mask: str) -> st
     Returns:
         float32[B, S, size], 0 at padding.
     """
-    count = graph.node("ReduceSum", input_mask, graph.integers(_LENGTH_AXIS), keepdims=0)
+    length_axis = graph.integers(_LENGTH_AXIS)
+    lengths = graph.node("ReduceSum", input_mask, length_axis, keepdims=0)
     # onnxruntime refuses a length of 0.
-    lengths = graph.node("Max", count, graph.constant(np.int32(1)))
-    mask = graph.node("Unsqueeze", graph.cast(input_mask, np.float32), graph.integers(-1))
+    one = graph.constant(np.int32(1))
+    lengths = graph.node("Max", lengths, one)
+    mask = graph.cast(input_mask, np.float32)
+    mask = graph.node("Unsqueeze", mask, graph.integers(-1))
     for bidirectional in layer.stack:
         cells = [bidirectional.forward_layer.cell, bidirectional.backward_layer.cell]
         kernels = [_order_gates(cell.kernel) for cell in cells]
         recurrent_kernels = [_order_gates(cell.recurrent_kernel) for cell in cells]
+        biases = np.stack([_order_gates(cell.bias) for cell in cells])
         # ONNX has a second bias, of the recurrent product.
-        biases = [
-            np.concatenate([bias := _order_gates(cell.bias), np.zeros_like(bias)]) for cell in cells
-        ]
+        both_biases = np.concatenate([biases, np.zeros_like(biases)], axis=1)
         y = graph.node(
             "LSTM",
             graph.node("Transpose", x, perm=[1, 0, 2]),
             graph.constant(np.stack(kernels), "kernel"),
             graph.constant(np.stack(recurrent_kernels), "recurrent_kernel"),
-            graph.constant(np.stack(biases), "bias"),
+            graph.constant(both_biases, "bias"),
             lengths,
             hidden_size=layer.size // 2,
             direction="bidirectional",

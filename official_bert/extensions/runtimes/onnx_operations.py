@@ -110,23 +110,29 @@ def _rsqrt(writer: OperationWriter, operation: tf.Operation, x: str) -> str:
 
 def _log1p(writer: OperationWriter, operation: tf.Operation, x: str) -> str:
     one = writer.graph.constant(np.float32(1))
-    return writer.graph.node("Log", writer.graph.node("Add", x, one))
+    shifted = writer.graph.node("Add", x, one)
+    return writer.graph.node("Log", shifted)
 
 
 def _not_equal(writer: OperationWriter, operation: tf.Operation, a: str, b: str) -> str:
-    return writer.graph.node("Not", writer.graph.node("Equal", a, b))
+    is_equal = writer.graph.node("Equal", a, b)
+    return writer.graph.node("Not", is_equal)
 
 
 def _is_finite(writer: OperationWriter, operation: tf.Operation, x: str) -> str:
     graph = writer.graph
-    is_special = graph.node("Or", graph.node("IsInf", x), graph.node("IsNaN", x))
+    is_infinite = graph.node("IsInf", x)
+    is_nan = graph.node("IsNaN", x)
+    is_special = graph.node("Or", is_infinite, is_nan)
     return graph.node("Not", is_special)
 
 
 def _div_no_nan(writer: OperationWriter, operation: tf.Operation, a: str, b: str) -> str:
     graph = writer.graph
     zero = graph.constant(np.float32(0))
-    return graph.node("Where", graph.node("Equal", b, zero), zero, graph.node("Div", a, b))
+    is_zero = graph.node("Equal", b, zero)
+    quotient = graph.node("Div", a, b)
+    return graph.node("Where", is_zero, zero, quotient)
 
 
 def _softmax(onnx_type: str) -> Write:
@@ -141,7 +147,8 @@ def _reduce(onnx_type: str) -> Write:
 
     def write(writer: OperationWriter, operation: tf.Operation, x: str, axes: str) -> str:
         graph = writer.graph
-        axes = graph.node("Reshape", graph.cast(axes, np.int64), graph.integers(-1))
+        axes = graph.cast(axes, np.int64)
+        axes = graph.node("Reshape", axes, graph.integers(-1))
         keepdims = int(operation.get_attr("keep_dims"))
         return graph.node(onnx_type, x, axes, keepdims=keepdims)
 
@@ -164,7 +171,8 @@ def _arg_max(writer: OperationWriter, operation: tf.Operation, x: str, axis: str
 
 def _top_k(writer: OperationWriter, operation: tf.Operation, x: str, k: str) -> list[str]:
     graph = writer.graph
-    count = graph.node("Reshape", graph.cast(k, np.int64), graph.integers(1))
+    count = graph.cast(k, np.int64)
+    count = graph.node("Reshape", count, graph.integers(1))
     values, indices = graph.nodes("TopK", x, count, num_outputs=2, axis=-1)
     return [values, writer.cast_output(operation, indices, 1)]
 
@@ -194,11 +202,13 @@ def _transpose(writer: OperationWriter, operation: tf.Operation, x: str, axes: s
 
 
 def _shape(writer: OperationWriter, operation: tf.Operation, x: str) -> str:
-    return writer.cast_output(operation, writer.graph.node("Shape", x))
+    shape = writer.graph.node("Shape", x)
+    return writer.cast_output(operation, shape)
 
 
 def _size(writer: OperationWriter, operation: tf.Operation, x: str) -> str:
-    return writer.cast_output(operation, writer.graph.node("Size", x))
+    size = writer.graph.node("Size", x)
+    return writer.cast_output(operation, size)
 
 
 def _with_int64(onnx_type: str) -> Write:
@@ -212,13 +222,16 @@ def _with_int64(onnx_type: str) -> Write:
 
 def _expand_dims(writer: OperationWriter, operation: tf.Operation, x: str, axis: str) -> str:
     graph = writer.graph
-    axes = graph.node("Reshape", graph.cast(axis, np.int64), graph.integers(1))
+    axis = graph.cast(axis, np.int64)
+    axes = graph.node("Reshape", axis, graph.integers(1))
     return graph.node("Unsqueeze", x, axes)
 
 
 def _squeeze(writer: OperationWriter, operation: tf.Operation, x: str) -> str:
     axes = operation.get_attr("squeeze_dims")
-    return writer.graph.node("Squeeze", x, *([writer.graph.integers(*axes)] if axes else []))
+    if not axes:
+        return writer.graph.node("Squeeze", x)
+    return writer.graph.node("Squeeze", x, writer.graph.integers(*axes))
 
 
 def _pack(writer: OperationWriter, operation: tf.Operation, *values: str) -> str:
@@ -254,9 +267,9 @@ def _fill(writer: OperationWriter, operation: tf.Operation, shape: str, value: s
 def _filled_like(number: int) -> Write:
     def write(writer: OperationWriter, operation: tf.Operation, x: str) -> str:
         value = np.array(number, operation.outputs[0].dtype.as_numpy_dtype)
-        return writer.graph.node(
-            "Expand", writer.graph.constant(value), writer.graph.node("Shape", x)
-        )
+        value_name = writer.graph.constant(value)
+        shape = writer.graph.node("Shape", x)
+        return writer.graph.node("Expand", value_name, shape)
 
     return write
 
@@ -266,7 +279,8 @@ def _pad(
 ) -> str:
     graph = writer.graph
     # TensorFlow has a row for each axis; ONNX has all beginnings and then all ends.
-    columns = graph.node("Transpose", graph.cast(paddings, np.int64), perm=[1, 0])
+    paddings = graph.cast(paddings, np.int64)
+    columns = graph.node("Transpose", paddings, perm=[1, 0])
     sizes = graph.node("Reshape", columns, graph.integers(-1))
     return graph.node("Pad", x, sizes, value)
 
@@ -316,7 +330,9 @@ def _strided_slice(
     an ellipsis, a new axis, one position, or lacks its begin or end.
     """
     graph = writer.graph
-    begin, end, strides = (graph.cast(value, np.int64) for value in (begin, end, strides))
+    begin = graph.cast(begin, np.int64)
+    end = graph.cast(end, np.int64)
+    strides = graph.cast(strides, np.int64)
     step_numbers = _numbers(writer, strides)
     rank = operation.inputs[0].shape.rank
     is_new = _bits(operation, "new_axis_mask", len(step_numbers))

@@ -61,7 +61,8 @@ class OnnxProducts:
         Returns:
             float32[..., out].
         """
-        return self._graph.node("MatMul", x, self._graph.constant(kernel, "kernel"))
+        kernel_name = self._graph.constant(kernel, "kernel")
+        return self._graph.node("MatMul", x, kernel_name)
 
     def multiply_values(self, a: str, b: str) -> str:
         """Add the product of two values that are computed.
@@ -85,23 +86,27 @@ class OnnxProducts:
         Returns:
             float32[..., width].
         """
-        return self._graph.node("Gather", self._graph.constant(table, "table"), ids)
+        table_name = self._graph.constant(table, "table")
+        return self._graph.node("Gather", table_name, ids)
 
 
 class _Float16Products(OnnxProducts):
     """Products of float16, of which the results are float32."""
 
     def multiply(self, x: str, kernel: np.ndarray) -> str:
-        halves = self._graph.constant(kernel.astype(np.float16), "kernel")
-        return self._multiply_halves(self._graph.cast(x, np.float16), halves)
+        halves = kernel.astype(np.float16)
+        kernel_name = self._graph.constant(halves, "kernel")
+        x = self._graph.cast(x, np.float16)
+        return self._multiply_halves(x, kernel_name)
 
     def multiply_values(self, a: str, b: str) -> str:
-        return self._multiply_halves(
-            self._graph.cast(a, np.float16), self._graph.cast(b, np.float16)
-        )
+        a = self._graph.cast(a, np.float16)
+        b = self._graph.cast(b, np.float16)
+        return self._multiply_halves(a, b)
 
     def _multiply_halves(self, a: str, b: str) -> str:
-        return self._graph.cast(self._graph.node("MatMul", a, b), np.float32)
+        product = self._graph.node("MatMul", a, b)
+        return self._graph.cast(product, np.float32)
 
     def look_up(self, table: np.ndarray, ids: str) -> str:
         rows = super().look_up(table.astype(np.float16), ids)
@@ -127,28 +132,34 @@ class _Int8Products(OnnxProducts):
 
     def note_column_sizes(self, x: str, sizes: np.ndarray) -> None:
         divisors = np.sqrt(np.maximum(sizes, _SMALLEST_SCALE))
-        self._divisors[x] = (divisors / divisors.mean()).astype(np.float32)
+        divisors /= divisors.mean()
+        self._divisors[x] = divisors.astype(np.float32)
 
     def multiply(self, x: str, kernel: np.ndarray) -> str:
         if kernel.size < _MIN_QUANTIZED_SIZE:
             return super().multiply(x, kernel)
         graph = self._graph
         divisors = self._divisors.get(x)
-        if x not in self._quantized:  # Several products, as of query and key, have one input.
+
+        # Several products, as of query and key, have one input.
+        if x not in self._quantized:
             divided = x
             if divisors is not None:
-                divided = graph.node("Mul", x, graph.constant(1 / divisors, "factors"))
-            self._quantized[x] = self._quantize_rows(
-                divided, kernel.shape[0], self._lower_bounds.get(x)
-            )
+                factors = graph.constant(1 / divisors, "factors")
+                divided = graph.node("Mul", x, factors)
+            lower_bound = self._lower_bounds.get(x)
+            width = kernel.shape[0]
+            self._quantized[x] = self._quantize_rows(divided, width, lower_bound)
         rows, row_scales, zero_point = self._quantized[x]
+
         if divisors is not None:
             kernel = kernel * divisors[:, None]
         integers, scales = _quantize(kernel, axis=0, largest_integer=_MAX_WEIGHT)
-        sums = graph.node("MatMulInteger", rows, graph.constant(integers, "kernel"), zero_point)
-        products = graph.node(
-            "Mul", graph.cast(sums, np.float32), graph.constant(scales[0], "scales")
-        )
+        kernel_name = graph.constant(integers, "kernel")
+        sums = graph.node("MatMulInteger", rows, kernel_name, zero_point)
+        products = graph.cast(sums, np.float32)
+        column_scales = graph.constant(scales[0], "scales")
+        products = graph.node("Mul", products, column_scales)
         return graph.node("Mul", products, row_scales)
 
     def _quantize_rows(self, x: str, width: int, lower_bound: float | None) -> tuple[str, str, str]:
@@ -164,37 +175,41 @@ class _Int8Products(OnnxProducts):
             smallest_scale = max(_SMALLEST_SCALE, -lower_bound / zero_point)
             sizes = x
         largest = graph.node("ReduceMax", sizes, last_axis)
-        step = graph.constant(np.float32(1 / (255 - zero_point)))
-        scales = graph.node(
-            "Max", graph.node("Mul", largest, step), graph.constant(np.float32(smallest_scale))
-        )
-        # QuantizeLinear reads a vector of scales.
+        largest_integer = np.float32(255 - zero_point)
+        scales = graph.node("Div", largest, graph.constant(largest_integer))
+        smallest = graph.constant(np.float32(smallest_scale))
+        scales = graph.node("Max", scales, smallest)
+
+        # QuantizeLinear reads a matrix, and vectors of scales and zero points.
         flat_scales = graph.node("Reshape", scales, last_axis)
-        zero_points = graph.node(
-            "Expand",
-            graph.constant(np.full(1, zero_point, np.uint8)),
-            graph.node("Shape", flat_scales),
-        )
-        flat = graph.node("Reshape", x, graph.integers(-1, width))
-        integers = graph.node("QuantizeLinear", flat, flat_scales, zero_points, axis=0)
-        shaped = graph.node("Reshape", integers, graph.node("Shape", x))
-        return shaped, scales, graph.constant(np.uint8(zero_point))
+        num_rows = graph.node("Shape", flat_scales)
+        zero_point_name = graph.constant(np.uint8(zero_point))
+        zero_points = graph.node("Expand", zero_point_name, num_rows)
+        matrix_shape = graph.integers(-1, width)
+        matrix = graph.node("Reshape", x, matrix_shape)
+        integers = graph.node("QuantizeLinear", matrix, flat_scales, zero_points, axis=0)
+        shape = graph.node("Shape", x)
+        rows = graph.node("Reshape", integers, shape)
+        return rows, scales, zero_point_name
 
     def look_up(self, table: np.ndarray, ids: str) -> str:
         if table.size < _MIN_QUANTIZED_SIZE:
             return super().look_up(table, ids)
         graph = self._graph
         integers, scales = _quantize(table, axis=1, largest_integer=_MAX_ENTRY)
-        rows = graph.cast(graph.node("Gather", graph.constant(integers, "table"), ids), np.float32)
-        row_scales = graph.node("Gather", graph.constant(scales, "scales"), ids)
-        return graph.node("Mul", rows, row_scales)
+        rows = super().look_up(integers, ids)
+        row_scales = super().look_up(scales, ids)
+        floats = graph.cast(rows, np.float32)
+        return graph.node("Mul", floats, row_scales)
 
 
 def _quantize(values: np.ndarray, axis: int, largest_integer: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns int8 like `values`, and the scales, whose size along `axis` is 1."""
     largest = np.abs(values).max(axis=axis, keepdims=True)
-    scales = np.maximum(largest / largest_integer, _SMALLEST_SCALE).astype(np.float32)
-    return np.rint(values / scales).astype(np.int8), scales
+    scales = np.maximum(largest / largest_integer, _SMALLEST_SCALE)
+    scales = scales.astype(np.float32)
+    integers = np.rint(values / scales)
+    return integers.astype(np.int8), scales
 
 
 # The type of the weights -> what writes their products.
