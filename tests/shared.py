@@ -53,7 +53,6 @@ INSTALLED_BY = {
     "ray": "-e '.[ray]'",
     "sentence_transformers": _PEERS,
     "tensorflow_serving": _SERVING,
-    "tf2onnx": _RUNTIMES,
     "tokenizers": _PEERS,
     "torch": _PEERS,
     "transformers": _PEERS,
