@@ -25,18 +25,18 @@ MAX_STATEMENTS = {
     "cli": 504,
     "commands": 1149,
     "compat": 245,
-    "data": 3721,
+    "data": 3725,
     "fine_tuning": 1194,
     "graph_text": 552,
-    "io": 1447,
+    "io": 1532,
     "metrics": 497,
-    "modeling": 1169,
+    "modeling": 1183,
     "modules": 1873,
     "optimization": 360,
     "options": 525,
     "serving": 1153,
     "tasks": 4142,
-    "training": 2028,
+    "training": 2029,
 }
 MAX_LONG_SIGNATURES = 25  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200

@@ -143,7 +143,8 @@ class EncoderWriter:
             length_axis = graph.integers(_LENGTH_AXIS)
             vector = graph.node("Squeeze", vectors, length_axis)
             pooled = self._write_dense(self._model.pooler.dense, vector)
-            pooled = graph.node("Tanh", pooled)
+            activation = _ACTIVATIONS[_activation_name(self._config.pooler_activation)]
+            pooled = activation.write(graph, pooled)
         return [embedded, *outputs, outputs[-1], pooled]
 
     def _write_embeddings(self, input_ids: str, segment_ids: str) -> str:
