@@ -391,6 +391,10 @@ commands/launch.py: commands/test_launch.py
     if all(status == 1 for status in statuses) -> if any(status == 1 for status in statuses)
 compat/input_functions.py: compat/test_input_functions.py
     dataset.repeat().shuffle(_BUFFER_SIZE) -> dataset.shuffle(_BUFFER_SIZE).repeat()
+io/operating_system.py: io/test_operating_system.py
+    _LOCKED_BYTE = 1 << 20 -> _LOCKED_BYTE = 0
+    if not waits: raise -> if waits: raise
+    if not _HAS_GROUPS: return True -> if not _HAS_GROUPS: return False
 config.py: test_config.py
     "gelu": "gelu_new", "gelu_erf": "gelu" -> "gelu": "gelu", "gelu_erf": "gelu_new"
     0 <= value < 1 -> 0 <= value <= 1

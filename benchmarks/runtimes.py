@@ -12,7 +12,8 @@ of `onnx,litert` with `--dtype=int8`, opened as official-bert predict opens them
 Hugging Face's
 class: PyTorch in `inference_mode`, and onnxruntime with the graph of `torch.onnx`, in float32 and
 after its own `quantize_dynamic` with a scale for each channel. Each has one thread per core; they
-take turns in one process, and the median of all calls counts.
+take turns in one process, and the median of all calls counts. --columns measures only some of them.
+On a busy machine, only --processor_time with one core is meaningful.
 """
 
 import argparse
@@ -32,15 +33,20 @@ PEERS = ("PyTorch", "onnxruntime", "onnxruntime, int8")
 COLUMNS = (*FLOAT32, *INT8, *PEERS)
 
 
-def our_runtimes(folder: pathlib.Path, threads: int) -> dict[str, serving.Runtime]:
-    """Exports a model of pairs in each format, and returns what answers."""
+def our_runtimes(
+    folder: pathlib.Path, threads: int, columns: list[str]
+) -> dict[str, serving.Runtime]:
+    """Exports a model of pairs in the formats of some columns, and returns what answers."""
     from official_bert import catalog
     from official_bert.extensions.runtimes.options import EXPORT_FORMATS
     from official_bert.serving import model as serving_model
     from official_bert.serving.exported_model import OpenedExport
 
     runtimes = {}
-    for dtype, formats in (("float32", FLOAT32), ("int8", [name.split(",")[0] for name in INT8])):
+    for dtype, dtype_columns in (("float32", FLOAT32), ("int8", INT8)):
+        formats = [name.split(",")[0] for name in dtype_columns if name in columns]
+        if not formats:
+            continue
         export_dir = str(folder / dtype)
         options = catalog.options_class("export_saved_model")(
             task_name="MRPC",
@@ -81,20 +87,26 @@ def peers(hugging_face, folder: pathlib.Path, threads: int) -> dict[str, serving
     }
 
 
+def ratio(row: dict, peer: str, ours: tuple[str, ...]) -> str:
+    """Returns how many times as fast as a peer the fastest of ours is; "" if one is not measured."""
+    times = [row[name] for name in ours if name in row]
+    if not times or peer not in row:
+        return ""
+    return f"{row[peer] / min(times):.2f}x"
+
+
 def print_table(rows):
     titles = [f"{name}, ms" for name in COLUMNS]
     titles += ["fastest to onnxruntime", "8 bits to onnxruntime", "8 bits to its 8 bits"]
     print("\n| model | batch | length | " + " | ".join(titles) + " |")
     print("|---|--:|--:|" + "--:|" * len(titles))
     for row in rows:
-        whole, small = (min(row[name] for name in names) for names in (FLOAT32, INT8))
-        cells = [f"{row[name]:.1f}" for name in COLUMNS]
-        ratios = (
-            row["onnxruntime"] / whole,
-            row["onnxruntime"] / small,
-            row["onnxruntime, int8"] / small,
-        )
-        cells += [f"{ratio:.2f}x" for ratio in ratios]
+        cells = [f"{row[name]:.1f}" if name in row else "" for name in COLUMNS]
+        cells += [
+            ratio(row, "onnxruntime", FLOAT32),
+            ratio(row, "onnxruntime", INT8),
+            ratio(row, "onnxruntime, int8", INT8),
+        ]
         print(
             "| "
             + " | ".join([row["model"], str(row["batch_size"]), str(row["length"]), *cells])
@@ -104,7 +116,7 @@ def print_table(rows):
 
 
 def row_key(row: dict) -> tuple:
-    return row["model"], row["batch_size"], row["length"]
+    return row["model"], row["batch_size"], row["length"], row.get("clock", "wall")
 
 
 def main():
@@ -119,9 +131,10 @@ def main():
     )
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=serving.BATCH_SIZES)
     parser.add_argument("--lengths", nargs="+", type=int, default=serving.LENGTHS)
+    parser.add_argument("--columns", nargs="+", default=COLUMNS, choices=COLUMNS)
+    parser.add_argument("--processor_time", action="store_true", help="instead of elapsed time")
     parser.add_argument("--output", required=True, help="JSON lines file")
     flags = parser.parse_args()
-    flags.processor_time = False
     output = pathlib.Path(flags.output)
     rows = (
         map(json.loads, output.read_text(encoding="utf-8").splitlines()) if output.exists() else ()
@@ -131,18 +144,20 @@ def main():
     threads = serving.prepare_threads(cpus)
     shapes = [(batch_size, length) for batch_size in flags.batch_sizes for length in flags.lengths]
     for model in flags.models:
-        missing = [shape for shape in shapes if (model, *shape) not in finished]
+        clock = "processor" if flags.processor_time else "wall"
+        missing = [shape for shape in shapes if (model, *shape, clock) not in finished]
         if not missing:
             continue
         with tempfile.TemporaryDirectory() as temporary:
             folder = pathlib.Path(temporary)
             hugging_face = serving.make_hugging_face(model, "classifier", folder)
-            runtimes = our_runtimes(folder, threads) | peers(hugging_face, folder, threads)
-            files = {
-                "float32": folder / "float32/1/model.onnx",
-                "int8": folder / "int8/1/model.tflite",
-            }
-            megabytes = {dtype: round(path.stat().st_size / 1e6) for dtype, path in files.items()}
+            runtimes = our_runtimes(folder, threads, flags.columns)
+            runtimes |= peers(hugging_face, folder, threads)
+            runtimes = {name: runtimes[name] for name in flags.columns}
+            megabytes = {}
+            for path in sorted(folder.glob("*/1/model.*")):
+                dtype = path.parent.parent.name
+                megabytes[f"{dtype}{path.suffix}"] = round(path.stat().st_size / 1e6)
             for batch_size, length in missing:
                 features = serving.random_features(
                     batch_size, length, hugging_face.config.vocab_size
@@ -152,9 +167,10 @@ def main():
                     "batch_size": batch_size,
                     "length": length,
                     "device": device_name(),
+                    "clock": clock,
                 }
                 row["megabytes"] = megabytes
-                row |= serving.measure(runtimes, features, flags, ours="saved_model")
+                row |= serving.measure(runtimes, features, flags, ours=flags.columns[0])
                 finished[row_key(row)] = row
                 print_table([row])
                 with output.open("a", encoding="utf-8") as file:

@@ -5,6 +5,7 @@ change the tokens. A key of `_ACCEPTED_VALUES` is refused with any other value.
 """
 
 import os
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -58,6 +59,7 @@ _MODEL_VALUES = {
     "unk_token": "[UNK]",
     "continuing_subword_prefix": "##",
 }
+_RESERVED_WORD = re.compile(r"\[unused\d+\]")
 _USUAL_WORD_LENGTH = 100  # the limit of transformers; hardly any word is longer
 _LARGEST_LENGTH = 1 << 31  # a larger length of Hugging Face means "no limit"
 _KEEP_VOCABULARY = (
@@ -454,11 +456,16 @@ def _is_accepted_token(
     vocab: Mapping[str, int],
     is_lowered: bool,
 ) -> bool:
-    """Returns whether FullTokenizer also makes one token, with this id, of an added token."""
+    """Returns whether FullTokenizer also makes one token, with this id, of an added token.
+
+    Texts do not have the words that the vocabulary reserves.
+    """
     vocabulary_id = vocab.get(token)
     if number is not None and vocabulary_id not in (None, number):
         return False
     if token in SPECIAL_TOKENS.values():
+        return True
+    if vocabulary_id is not None and _RESERVED_WORD.fullmatch(token):
         return True
     return vocabulary_id is not None and _is_word(token, is_lowered)
 

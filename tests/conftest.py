@@ -162,7 +162,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
         from official_bert.training import memory
 
         memory.forget_models()
-        getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)
+        if sys.platform == "linux":
+            getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,11 @@
 """What one test makes for all tests of the session, in all processes of pytest-xdist."""
 
 import contextlib
-import fcntl
 import os
 import pathlib
 from collections.abc import Iterator
 
+from official_bert.io import operating_system
 from tests import processor_time
 
 
@@ -23,7 +23,7 @@ def alone_in(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     """Creates a folder, or waits until the process that is in it has made what it makes there."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock, processor_time.shared_time(f"tests::{folder.name}"):
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        operating_system.lock_file(lock.fileno(), waits=True)
         yield folder
 
 

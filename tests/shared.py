@@ -14,7 +14,6 @@ import importlib
 import importlib.util
 import os
 import pathlib
-import resource
 import shutil
 import tempfile
 import time
@@ -54,7 +53,6 @@ INSTALLED_BY = {
     "ray": "-e '.[ray]'",
     "sentence_transformers": _PEERS,
     "tensorflow_serving": _SERVING,
-    "tf2onnx": _RUNTIMES,
     "tokenizers": _PEERS,
     "torch": _PEERS,
     "transformers": _PEERS,
@@ -153,6 +151,8 @@ def absent_programs(*programs: str) -> list[str]:
 @contextlib.contextmanager
 def largest_file(num_bytes: int):
     """Lets no file of this process grow above a size, as a full disk does."""
+    import resource  # which Windows lacks
+
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:

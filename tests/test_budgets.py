@@ -23,22 +23,22 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 MAX_STATEMENTS = {
     "checkpoints": 1203,
     "cli": 504,
-    "commands": 1149,
+    "commands": 1148,
     "compat": 245,
-    "data": 3721,
+    "data": 3725,
     "fine_tuning": 1194,
     "graph_text": 552,
-    "io": 1447,
+    "io": 1532,
     "metrics": 497,
-    "modeling": 1169,
-    "modules": 1869,
+    "modeling": 1183,
+    "modules": 1873,
     "optimization": 360,
     "options": 525,
     "serving": 1153,
     "tasks": 4142,
-    "training": 2038,
+    "training": 2039,
 }
-MAX_LONG_SIGNATURES = 24  # functions of more than 6 arguments, each with a reason at its noqa
+MAX_LONG_SIGNATURES = 25  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
 # Expression nodes a line of code: the mean of the package, of a file in it, and of the tests.
 MAX_MEAN_DENSITY = 4.0

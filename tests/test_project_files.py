@@ -23,10 +23,12 @@ from tests import dockerfiles
 from tests.shared import ROOT
 
 WORKFLOW = ".github/workflows/ci.yml"
+OTHER_PLATFORMS = ".github/workflows/other_platforms.yml"
 BUG_REPORT = ".github/ISSUE_TEMPLATE/bug_report.yml"
 FEATURE_REQUEST = ".github/ISSUE_TEMPLATE/feature_request.yml"
 SCHEMAS = {
     WORKFLOW: "github-workflows",
+    OTHER_PLATFORMS: "github-workflows",
     BUG_REPORT: "github-issue-forms",
     FEATURE_REQUEST: "github-issue-forms",
     ".github/ISSUE_TEMPLATE/config.yml": "github-issue-config",
@@ -133,6 +135,26 @@ def test_the_jobs_of_the_workflow():
         assert command_steps, name
         for step in command_steps:
             assert command_targets(step["run"]) <= known_targets, step
+
+
+def test_the_jobs_of_other_platforms():
+    """They say that nobody has run them, and name targets and tests that exist."""
+    assert read(OTHER_PLATFORMS).startswith("# Not run by us: ")
+    workflow = read_yaml(OTHER_PLATFORMS)
+    assert list(workflow["on"]) == ["workflow_dispatch"]
+    assert workflow["permissions"] == {"contents": "read"}
+    commands = []
+    for job in workflow["jobs"].values():
+        assert 0 < job["timeout-minutes"] <= 60
+        commands += [step["run"] for step in job["steps"] if "run" in step]
+    known_targets = make_targets()
+    for command in commands:
+        if command.startswith("make "):
+            assert command_targets(command) <= known_targets
+    words = " ".join(commands).split()
+    paths = [word for word in words if word.startswith("tests/")]
+    assert len(paths) > 5
+    assert all((ROOT / path).exists() for path in paths)
 
 
 @pytest.mark.parametrize("job", ["core", "extensions"])

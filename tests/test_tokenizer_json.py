@@ -244,6 +244,17 @@ def test_rules_that_give_other_tokens_are_refused(tmp_path, changes, sentence):
         FullTokenizer.from_pretrained(tmp_path)
 
 
+def test_reserved_words_may_be_single_tokens(tmp_path):
+    toy.write_vocabulary(tmp_path, [*PIECES, "[unused0]"])
+    special = {"additional_special_tokens": ["[unused0]"]}
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(special))
+    assert FullTokenizer.from_pretrained(tmp_path).vocab["[unused0]"] == len(PIECES)
+    special = {"additional_special_tokens": ["[unused1]"]}
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(special))
+    with pytest.raises(InputError, match=r"the added token '\[unused1\]' is one token for"):
+        FullTokenizer.from_pretrained(tmp_path)
+
+
 def test_rules_of_the_same_tokens_are_accepted(tmp_path, caplog):
     content = written(tmp_path, TokenizerConfig())
     number = FullTokenizer.from_pretrained(tmp_path).vocab["sat"]

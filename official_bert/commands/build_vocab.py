@@ -12,6 +12,7 @@ from absl import logging
 from official_bert.data.pretraining.text_formats import LineReader, line_reader
 from official_bert.data.pretraining.vocabulary import (
     ascii_characters,
+    import_learner,
     learn_vocabulary,
     select_words,
 )
@@ -37,6 +38,7 @@ def run(options: VocabularyOptions) -> None:
         InputError: a file cannot be used, or the text has too few characters or pieces.
     """
     start_secs = time.monotonic()
+    import_learner()  # It may be missing, which should not waste the time of counting words.
     tokenizer = BasicTokenizer(options.do_lower_case, options.strip_accents)
     writing.keep_apart([options.output_file], {"input_file": options.input_file})
     input_files = files.expand(options.input_file, "input_file")

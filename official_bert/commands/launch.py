@@ -20,7 +20,7 @@ from typing import IO
 
 from absl import logging
 
-from official_bert.io import processes
+from official_bert.io import operating_system, processes
 from official_bert.io.errors import InputError
 from official_bert.options.running import LaunchOptions
 
@@ -114,7 +114,7 @@ def run_workers(command: list[str], options: LaunchOptions) -> list[int]:
     """
     count = options.num_workers
     hosts = [f"localhost:{port}" for port in _find_free_ports(count)]
-    all_cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    all_cpus = operating_system.list_cpus()
     cpus = _split_evenly(all_cpus, count)
     gpus = _split_evenly(_list_gpus(), count)
     printers: list[threading.Thread] = []

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import json
 import os
-import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
@@ -26,7 +25,7 @@ from official_bert.commands.predict_mode import (
     input_name,
 )
 from official_bert.data.column_roles import fold_name
-from official_bert.io import files, reading, writing
+from official_bert.io import files, operating_system, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.options.serving import JSON, STANDARD, STOP, PredictOptions
@@ -438,8 +437,7 @@ def _has_more(file: BinaryIO) -> bool:
     """Returns whether the next read returns without waiting."""
     if not hasattr(file, "fileno"):
         return True
-    readable, _, _ = select.select([file.fileno()], [], [], 0)
-    return bool(readable)
+    return operating_system.has_input(file.fileno())
 
 
 def _check_files(options: PredictOptions, mode: PredictMode):

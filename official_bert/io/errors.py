@@ -3,9 +3,10 @@
 import contextlib
 import difflib
 import logging as std_logging
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+
+from official_bert.io import operating_system
 
 _SIMILARITY = 0.7  # lerning_rate has 0.96 of learning_rate; unrelated names stay below
 _FLAG = re.compile(r"--([a-z]\w+)(=([\w./|-]*[\w/])?)?(\.\.\.)?(:?)")
@@ -43,7 +44,7 @@ class WorkerLost(Exception):
     The script exits with `STATUS`, after which a launcher starts all workers again.
     """
 
-    STATUS = os.EX_TEMPFAIL
+    STATUS = operating_system.TRY_AGAIN_STATUS
 
 
 class Terminated(BaseException):

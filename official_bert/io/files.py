@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterable
 from typing import IO, Any, BinaryIO, Literal, TextIO, overload
 
-from official_bert.io import fsspec_files
+from official_bert.io import fsspec_files, operating_system
 from official_bert.io.errors import InputError
 
 # How long the opening of a pipe waits for the process at its other end.
@@ -296,11 +296,15 @@ def find_ignoring_case(folder: str, names: Iterable[str]) -> list[str]:
 def to_python_glob(pattern: str) -> str:
     """Converts a glob of TensorFlow to one of Python.
 
-    `[^y]` becomes `[!y]`, and a character behind a backslash is escaped as Python does it.
+    `[^y]` becomes `[!y]`, and a character behind a backslash is escaped as Python does it. On
+    Windows, a backslash parts folders.
 
     Args:
         pattern: the glob, in TensorFlow's form.
     """
+
+    if operating_system.HAS_BACKSLASH_PATHS:
+        return pattern.replace("[^", "[!")
 
     def convert(match: re.Match) -> str:
         escaped_character = match[1]

@@ -7,14 +7,13 @@ lock file that a killed process leaves behind therefore blocks no other process.
 
 import contextlib
 import errno
-import fcntl
 import os
 import socket
 from collections.abc import Iterator
 
 from absl import logging
 
-from official_bert.io import files
+from official_bert.io import files, operating_system
 from official_bert.io.errors import InputError
 
 LOCK_FILE = ".lock"
@@ -45,18 +44,27 @@ def locked(folder: str, waits: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
-            # Remove the file before it is unlocked, so that the next process creates a new one.
-            os.remove(path)
-            if is_new:
-                os.rmdir(folder)  # This fails if the folder contains anything.
+        # Remove the file before it is unlocked, so that the next process creates a new one. Windows
+        # does not remove it while it is open, neither here nor in another process.
+        if operating_system.DELETES_OPEN_FILES:
+            _remove(path, is_new)
         os.close(lock)
+        if not operating_system.DELETES_OPEN_FILES:
+            _remove(path, is_new)
+
+
+def _remove(path: str, is_folder_new: bool):
+    """Removes the lock file, and its folder if this process created it and it is empty."""
+    with contextlib.suppress(OSError):
+        os.remove(path)
+        if is_folder_new:
+            os.rmdir(os.path.dirname(path))  # This fails if the folder contains anything.
 
 
 def _lock(path: str, waits: bool) -> int | None:
     """Returns the open lock file, or None if the file system has no locks."""
     folder = os.path.dirname(path)
-    mode = fcntl.LOCK_EX | fcntl.LOCK_NB
+    waits_now = False
     while True:
         files.make_folder(folder)  # Its last owner may have removed it.
         try:
@@ -66,16 +74,16 @@ def _lock(path: str, waits: bool) -> int | None:
                 f"{folder}: cannot be written ({error.strerror}); make room or name another folder"
             ) from None
         try:
-            fcntl.flock(lock, mode)
+            operating_system.lock_file(lock, waits_now)
         except OSError as error:
             owner = _read(lock) or "another process"
             os.close(lock)
             if error.errno in _NOT_SUPPORTED:
                 logging.warning("%s: this file system has no locks; start only one run here", path)
                 return None
-            if waits and mode & fcntl.LOCK_NB:
+            if waits and not waits_now:
                 logging.info("%s: waiting for %s", folder, owner)
-                mode = fcntl.LOCK_EX
+                waits_now = True
                 continue
             raise InputError(
                 f"{folder}: {owner} works in it; wait for its end, or name another folder"
@@ -91,13 +99,15 @@ def _lock(path: str, waits: bool) -> int | None:
     content = f"process {os.getpid()} of host {socket.gethostname()}\n"
     # The content is only for messages, so a full disk does not matter.
     with contextlib.suppress(OSError):
-        os.pwrite(lock, content.encode(), 0)
+        os.lseek(lock, 0, os.SEEK_SET)
+        os.write(lock, content.encode())
     return lock
 
 
 def _read(lock: int) -> str:
     """Returns the content of the lock file: its owner, or "" for a new file."""
-    return os.pread(lock, 1000, 0).decode("utf-8", "replace").strip()
+    os.lseek(lock, 0, os.SEEK_SET)
+    return os.read(lock, 1000).decode("utf-8", "replace").strip()
 
 
 def _is_still_there(path: str, lock: int) -> bool:

@@ -9,20 +9,20 @@ import atexit
 import concurrent.futures
 import contextlib
 import itertools
-import os
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
+from official_bert.io import operating_system
 from official_bert.io.errors import Terminated, warn
+from official_bert.io.operating_system import ENDING_SIGNALS
 
 T = TypeVar("T")
 
-ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 GRACE_SECS = 60.0  # from SIGTERM to SIGKILL, for the last checkpoint
 INTERRUPTED = (
     "Ctrl-C: this step is saved, and then the training ends; press Ctrl-C again to end without "
@@ -213,13 +213,11 @@ class Processes:
                 command,
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
+                **operating_system.group_settings(),
                 **settings,
             )
             self._started.append(process)
-        if cpus:
-            with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(process.pid, cpus)
+        operating_system.limit_to_cpus(process.pid, cpus)
         return process
 
     def statuses(self) -> list[int | None]:
@@ -237,13 +235,15 @@ class Processes:
         running = [process for process in self._started if process.poll() is None]
         try:
             # Each process ends its children after its last checkpoint.
-            _send(signal.SIGTERM, running, os.kill)
+            for process in running:
+                operating_system.ask_to_end(process)
             deadline = time.monotonic() + self._grace_secs
             for process in running:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(max(0.1, deadline - time.monotonic()))
         finally:
-            _send(signal.SIGKILL, running, os.killpg)
+            for process in running:
+                operating_system.kill_group(process)
             for process in running:
                 process.wait()
 
@@ -309,18 +309,11 @@ def share_cpus(num_shares: int) -> list[list[int]]:
     Args:
         num_shares: the number of processes.
     """
-    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    cpus = operating_system.list_cpus()
     if num_shares == 1 or num_shares > len(cpus):
         return [[] for _ in range(num_shares)]
     bounds = [round(number * len(cpus) / num_shares) for number in range(num_shares + 1)]
     return [cpus[start:end] for start, end in itertools.pairwise(bounds)]
-
-
-def _send(number: int, processes: Iterable[subprocess.Popen], send: Callable[[int, int], None]):
-    """Sends a signal to processes with os.kill, or with os.killpg also to their children."""
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            send(process.pid, number)
 
 
 class ThreadCalls:

@@ -26,6 +26,8 @@ from typing import Any, NamedTuple, TextIO, TypeVar
 
 from absl import logging
 
+from official_bert.io import operating_system
+
 T = TypeVar("T")
 
 MAX_SECS_BETWEEN_LINES = 30.0
@@ -481,7 +483,7 @@ def _num_columns(stream: TextIO) -> int:
 
 updated_line = _UpdatedLine()
 atexit.register(updated_line.wipe)  # a thread that writes while Python exits would abort it
-os.register_at_fork(
+operating_system.call_at_fork(
     before=updated_line.hold_at_fork,
     after_in_parent=updated_line.release_after_fork,
     after_in_child=updated_line.forget_after_fork,

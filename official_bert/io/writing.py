@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, TextIO, overload
 
-from official_bert.io import errors, files
+from official_bert.io import errors, files, operating_system
 from official_bert.io.errors import InputError
 
 _REMEDIES: Mapping[int | None, str] = {
@@ -320,7 +320,7 @@ def remove_left(folder: str, pattern: str) -> None:
     glob = os.path.join(local_glob.escape(folder), f".{pattern}.tmp-*")
     for path in local_glob.glob(glob):
         match = _TEMPORARY.fullmatch(os.path.basename(path))
-        if not match or path in _temporary_paths or _is_running(int(match[1])):
+        if not match or path in _temporary_paths or _other_process_runs(int(match[1])):
             continue
         errors.warn("%s: deleted, since a killed run left it", path)
         with contextlib.suppress(OSError):
@@ -341,11 +341,6 @@ def _temporary(target: str, removes_left: bool = True) -> str:
     return temporary_name(folder, name)
 
 
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # The process of another user runs.
-        return True
-    return process != os.getpid()
+def _other_process_runs(process: int) -> bool:
+    """Returns whether another process than this one runs under a number."""
+    return process != os.getpid() and operating_system.is_running(process)

@@ -31,6 +31,7 @@ from official_bert.modeling.layers import (
     Dense,
     DenseLayer,
     Tensor,
+    compute_override,
     create_initializer,
     draw_seed,
     dropout,
@@ -373,6 +374,9 @@ class BertModel(ConfiguredModel):
             input_mask = ops.ones_like(input_ids)
         if segment_ids is None:
             segment_ids = ops.zeros_like(input_ids)
+        inputs = (input_ids, input_mask, segment_ids, first_token_only)
+        if (overridden := compute_override(self, *inputs)) is not None:
+            return overridden
         dropout_seed = self._call_seed(training, dropout_seed)
 
         # Embeddings.

@@ -23,6 +23,7 @@ from official_bert.modeling.inputs import checked_features, extension_names, nam
 from official_bert.modeling.layers import (
     Dense,
     Tensor,
+    compute_override,
     create_initializer,
     draw_seed,
     dropout,
@@ -76,6 +77,8 @@ class BiLstm(keras.layers.Layer):
             x: float[B, S, width].
             input_mask: int32[B, S], 1 for a token and 0 for padding.
         """
+        if (overridden := compute_override(self, x, input_mask)) is not None:
+            return overridden
         x = ops.cast(x, "float32")
         is_token = ops.convert_to_tensor(input_mask) != 0
         for layer in self.stack:

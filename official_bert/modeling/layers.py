@@ -11,7 +11,7 @@ would lose most of its terms in 16 bits.
 import contextlib
 import contextvars
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -25,6 +25,34 @@ Tensor = Any  # a tensor of the backend of Keras, or a KerasTensor
 
 LAYER_NORM_EPSILON = 1e-12
 _DRAWS_WEIGHTS = contextvars.ContextVar("draws_weights", default=True)
+_OVERRIDE: contextvars.ContextVar = contextvars.ContextVar("override", default=None)
+
+
+@contextlib.contextmanager
+def override_calls(compute: Callable[..., Any]) -> Iterator[None]:
+    """A context in which a function computes the calls of encoders and of BiLSTMs.
+
+    A converter of exports uses it to trace a model without these layers.
+
+    Args:
+        compute: a function of the layer and the inputs of its call.
+    """
+    token = _OVERRIDE.set(compute)
+    try:
+        yield
+    finally:
+        _OVERRIDE.reset(token)
+
+
+def compute_override(layer: keras.layers.Layer, *inputs: Any) -> Any:
+    """Returns the output of a layer in a context of `override_calls`; None outside of any.
+
+    Args:
+        layer: the layer.
+        *inputs: the inputs of its call.
+    """
+    compute = _OVERRIDE.get()
+    return None if compute is None else compute(layer, *inputs)
 
 
 @ops.custom_gradient

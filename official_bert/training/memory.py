@@ -1,21 +1,22 @@
 """The memory of a process: the peak that the devices had, and models that are no longer used."""
 
-import resource
-import sys
-
 import keras
 import tensorflow as tf
 from absl import logging
 
+from official_bert.io import operating_system
+
 _MB = 1e6
-_RESIDENT_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of one in ru_maxrss
 
 
 def peak_memory() -> dict[str, float]:
     """Returns the peak of resident memory and, with GPUs, of the fullest GPU, in megabytes of
-    10^6 bytes.
+    10^6 bytes. Windows does not say the resident memory.
     """
-    peak = {"memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RESIDENT_UNIT / _MB}
+    peak = {}
+    resident_bytes = operating_system.peak_memory_bytes()
+    if resident_bytes is not None:
+        peak["memory_mb"] = resident_bytes / _MB
     if gpus := tf.config.list_logical_devices("GPU"):
         peaks = [tf.config.experimental.get_memory_info(gpu.name)["peak"] for gpu in gpus]
         peak["gpu_memory_mb"] = max(peaks) / _MB

@@ -131,5 +131,6 @@ def test_without_tensorflow_text_the_remedy_is_said(tmp_path):
         *command_line("build_vocab"), *flags, status=1, PYTHONPATH=f"{tmp_path}:{ROOT}"
     )
     assert ended.stderr.endswith(
-        "which cannot be imported (it is not here); install requirements.txt\n"
+        "which cannot be imported (it is not here); run pip install tensorflow-text, "
+        "or run this command on Linux or macOS, since the package does not exist for Windows\n"
     )

@@ -2,6 +2,7 @@
 a limit.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -214,7 +215,7 @@ def test_the_exit_does_not_wait_for_a_call_without_end(monkeypatch):
 
 
 def test_the_cpus_are_shared_out(monkeypatch):
-    monkeypatch.setattr(processes.os, "sched_getaffinity", lambda process: {8, 3, 4, 5, 6})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {8, 3, 4, 5, 6})
     assert processes.share_cpus(2) == [[3, 4], [5, 6, 8]]
     assert processes.share_cpus(1) == [[]]
     assert processes.share_cpus(6) == [[]] * 6

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from official_bert.io import processes
+from official_bert.io import operating_system
 from official_bert.io.errors import InputError
 
 # A forked child would inherit the locks of other threads.
@@ -36,7 +36,8 @@ class WorkerProcesses:
         self._workers: list[BaseProcess] = []
         self._has_ended = False
         self._lock = threading.Lock()
-        resource_tracker.ensure_running()  # when it starts, it unblocks Ctrl-C
+        if operating_system.BLOCKS_SIGNALS:
+            resource_tracker.ensure_running()  # when it starts, it unblocks Ctrl-C
 
     def submit(self, *arguments: Any) -> Future:
         """Gives a call to the workers, which start here on demand. The arguments and the result
@@ -120,7 +121,7 @@ def _block_signals():
     A cluster manager sends SIGTERM to all processes of a job. The start of a worker would wait
     forever for one that ends before it has read what it was sent.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *processes.ENDING_SIGNALS})
+    operating_system.block_signals((signal.SIGINT, *operating_system.ENDING_SIGNALS))
 
 
 def _work(connection: Connection, function: Callable):

@@ -2,18 +2,11 @@
 
 import collections
 import dataclasses
+import types
 from collections.abc import Collection, Mapping
 
 from official_bert.io.errors import InputError
 from official_bert.tokenization import BasicTokenizer
-
-try:
-    from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
-except ImportError as error:
-    raise InputError(
-        f"a vocabulary is learnt by tensorflow-text, which cannot be imported ({error}); install "
-        "requirements.txt"
-    ) from error
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # In characters. A longer string is hardly a word, and the learner's time grows with the square of
@@ -49,6 +42,23 @@ class Vocabulary:
     lines: list[str]
     num_learnt: int
     num_cut: int
+
+
+def import_learner() -> types.ModuleType:
+    """Imports and returns the module that learns WordPieces, of the package tensorflow-text.
+
+    Raises:
+        InputError: the package cannot be imported.
+    """
+    try:
+        from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
+    except ImportError as error:
+        raise InputError(
+            f"a vocabulary is learnt by tensorflow-text, which cannot be imported ({error}); run "
+            "pip install tensorflow-text, or run this command on Linux or macOS, since the package "
+            "does not exist for Windows"
+        ) from error
+    return wordpiece_tokenizer_learner_lib
 
 
 def ascii_characters(tokenizer: BasicTokenizer) -> frozenset[str]:
@@ -136,7 +146,7 @@ def learn_vocabulary(
     # searches for the threshold that gives this size; there may be up to 5 % fewer, or fewer or
     # more if the bounds end the search. It returns the reserved tokens, the characters with and
     # without "##", then WordPieces by decreasing counts.
-    learnt = wordpiece_tokenizer_learner_lib.learn(
+    learnt = import_learner().learn(
         words.counts,
         vocab_size + len(alone),
         list(SPECIAL_TOKENS),

@@ -82,10 +82,10 @@ class MultiVectorEncoder:
         set_threads(num_threads)
         self._least_query_length = 0
         if is_export(folder):
-            longest = recorded_length = self._open_export(folder, num_threads)
+            longest = self._open_export(folder, num_threads)
+            self.max_seq_length = choose_max_seq_length(max_seq_length, longest, longest)
         else:
-            longest, recorded_length = self._load(folder)
-        self.max_seq_length = choose_max_seq_length(max_seq_length, recorded_length, longest)
+            self._load(folder, max_seq_length)
 
     def _open_export(self, folder: str, num_threads: int | None) -> int:
         """Opens an export; returns its length."""
@@ -101,8 +101,8 @@ class MultiVectorEncoder:
         self._run = run_export(opened)
         return settings["max_seq_length"]
 
-    def _load(self, folder: str) -> tuple[int, int | None]:
-        """Loads a model; returns its longest sequence, and the length that the folder says."""
+    def _load(self, folder: str, max_seq_length: int | None):
+        """Loads a model."""
         modules = MultiVectorModules.load(folder)
         checkpoint = open_checkpoint(modules.encoder)
         if modules.kernel is None and KERNEL not in checkpoint.shapes:
@@ -125,12 +125,10 @@ class MultiVectorEncoder:
         if modules.kernel is not None:
             # sentence-transformers truncates queries to this length alone.
             self._least_query_length = modules.query_length
-        rules = TokenRules.make(
-            self.tokenizer,
-            modules.query_length,
-            modules.attend_to_expansion,
-            modules.skip_punctuation,
+        self.max_seq_length = choose_max_seq_length(
+            max_seq_length, modules.max_seq_length, model.config.max_position_embeddings
         )
+        rules = TokenRules.make(self.tokenizer, modules, self.max_seq_length)
 
         def run_documents(batch: dict) -> dict:
             vectors, counts = encode_documents(model, rules, batch)
@@ -141,7 +139,6 @@ class MultiVectorEncoder:
             return {VECTORS: vectors, COUNTS: counts}
 
         self._run = compile_signatures({DEFAULT: run_documents, QUERY_SIGNATURE: run_queries})
-        return model.config.max_position_embeddings, modules.max_seq_length
 
     def __repr__(self) -> str:
         return (

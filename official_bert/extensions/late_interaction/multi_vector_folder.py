@@ -1,12 +1,14 @@
 """How a model turns a text into the vectors of its tokens, as its folder says it.
 
-In: a folder with modules.json of sentence-transformers' MultiVectorEncoder, or with task.json of a
-training here. Out: `MultiVectorModules`; `write` writes them as sentence-transformers reads them.
+In: a folder with modules.json of sentence-transformers' MultiVectorEncoder or of PyLate, or with
+task.json of a training here. Out: `MultiVectorModules`; `write` writes them as
+sentence-transformers reads them.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import string
 from typing import Any, NamedTuple, Self
 
@@ -24,8 +26,16 @@ from official_bert.io.reading import check_object, has_type
 from official_bert.model_dir import ModelFolder, TaskRecord
 
 MODEL_TYPE = "MultiVectorEncoder"
+_PYLATE_TYPE = "ColBERT"  # the class of PyLate, whose settings are in one file
 KERNEL = "token_projection/kernel"  # float32[hidden, D]
 _KINDS = ["Transformer", "Dense", "MultiVectorMask", "Normalize"]
+_PYLATE_KINDS = _KINDS[:2]
+_PYLATE_DENSE = "pylate.models.Dense.Dense"
+# The markers in config_sentence_transformers.json, by the fields of MultiVectorModules.
+_MARKER_FIELDS = {"query_marker": "query_prefix", "document_marker": "document_prefix"}
+# Or they are prompts, which are words in brackets.
+_PROMPT_NAMES = {"query_marker": "query", "document_marker": "document"}
+_MARKER = re.compile(r"\[\w+\] ?")
 _DENSE, _MASK, _NORMALIZE = "1_Dense", "2_MultiVectorMask", "3_Normalize"
 # Folder -> class.
 _MODULES = {
@@ -46,6 +56,8 @@ class MultiVectorModules(NamedTuple):
         query_length: the number of tokens of every query; 0 leaves queries as they are.
         attend_to_expansion: whether queries attend to the [MASK] behind them.
         skip_punctuation: whether the vectors of punctuation in documents are left out.
+        query_marker: the word of the vocabulary behind the [CLS] of queries; "" for none.
+        document_marker: that of documents.
         max_seq_length: the number of tokens to which documents are truncated; None for the longest
             sequence of the model.
     """
@@ -56,6 +68,8 @@ class MultiVectorModules(NamedTuple):
     query_length: int = QUERY_LENGTH
     attend_to_expansion: bool = False
     skip_punctuation: bool = True
+    query_marker: str = ""
+    document_marker: str = ""
     max_seq_length: int | None = None
 
     @classmethod
@@ -81,27 +95,31 @@ class MultiVectorModules(NamedTuple):
 
     @classmethod
     def _read(cls, folder: str) -> Self:
-        """Reads modules.json of sentence-transformers and the files that it names."""
+        """Reads modules.json and the files that it names."""
         modules = sentence_transformers.read_modules(folder)
-        kinds = [module.kind for module in modules]
-        if kinds != _KINDS:
+        kinds = [_PYLATE_KINDS[1] if one.kind == _PYLATE_DENSE else one.kind for one in modules]
+        is_pylate = sentence_transformers.is_model(folder, _PYLATE_TYPE)
+        expected_kinds = _PYLATE_KINDS if is_pylate else _KINDS
+        if kinds != expected_kinds:
             path = os.path.join(folder, sentence_transformers.MODULES_NAME)
             raise InputError(
-                f"{path}: lists the modules {', '.join(kinds)}; only {', '.join(_KINDS)} can be "
-                "used"
+                f"{path}: lists the modules {', '.join(kinds)}; only {', '.join(expected_kinds)} "
+                "can be used"
             )
-        sentence_transformers.refuse_prompts(folder, "models of late interaction")
-        encoder, dense, mask, _ = (module.folder for module in modules)
+        encoder, dense, *others = (module.folder for module in modules)
         projection = dense_module.read(dense)
         if projection.bias.any() or projection.activation != "linear":
             raise InputError(f"{dense}: is no projection without a bias and an activation")
         kernel = projection.kernel.T
+        settings = _read_pylate(folder, encoder) if is_pylate else _read_lengths(encoder)
+        settings |= _read_markers(folder)
+        if others:
+            settings["skip_punctuation"] = _read_skip_list(others[0])
         return cls(
             encoder,
             kernel=np.ascontiguousarray(kernel),
             token_width=kernel.shape[1],
-            skip_punctuation=_read_skip_list(mask),
-            **_read_lengths(encoder),
+            **settings,
         )
 
     def record(self) -> TaskRecord:
@@ -112,22 +130,83 @@ class MultiVectorModules(NamedTuple):
         return TaskRecord(LATE_INTERACTION, LATE_INTERACTION, settings)
 
 
-MODEL_SETTINGS = ("token_width", "query_length", "attend_to_expansion", "skip_punctuation")
+MODEL_SETTINGS = (
+    "token_width",
+    "query_length",
+    "attend_to_expansion",
+    "skip_punctuation",
+    *_MARKER_FIELDS,
+)
+
+
+def _read_markers(folder: str) -> dict[str, str]:
+    """Returns the markers of a model by the fields of MultiVectorModules."""
+    path = os.path.join(folder, sentence_transformers.CONFIG_NAME)
+    config = read_settings(folder, sentence_transformers.CONFIG_NAME)
+    prompts = config.get("prompts") or {}
+    prompts = dict(check_object(prompts, path))
+    markers = {}
+    for name, theirs in _MARKER_FIELDS.items():
+        prompt = prompts.get(_PROMPT_NAMES[name]) or ""
+        is_marker = isinstance(prompt, str) and _MARKER.fullmatch(prompt)
+        marker = config.get(theirs) or (prompt if is_marker else "")
+        if not isinstance(marker, str):
+            raise InputError(f"{path}: its {theirs} is {marker!r}; write a text")
+        markers[name] = marker
+    if {*prompts.values()} - {None, "", *markers.values()}:
+        raise InputError(
+            f"{folder}: has prompts, which models of late interaction here cannot put before texts"
+        )
+    return markers
+
+
+def _read_pylate(folder: str, encoder: str) -> dict[str, Any]:
+    """Returns the settings of a folder of PyLate by the fields of MultiVectorModules."""
+    path = os.path.join(folder, sentence_transformers.CONFIG_NAME)
+    config = read_settings(folder, sentence_transformers.CONFIG_NAME)
+    query_length = config.get("query_length") or QUERY_LENGTH
+    length = config.get("document_length") or sentence_transformers.find_length(encoder)
+    _check_lengths(path, query_length=query_length, document_length=length)
+    if config.get("do_query_expansion") is False:
+        query_length = 0
+    return {
+        "query_length": query_length,
+        "attend_to_expansion": bool(config.get("attend_to_expansion_tokens")),
+        "skip_punctuation": _skips_punctuation(path, config.get("skiplist_words")),
+        "max_seq_length": length,
+    }
 
 
 def _read_skip_list(folder: str) -> bool:
     """Returns whether a MultiVectorMask leaves out punctuation."""
     config = read_settings(folder)
-    words = config.get("skiplist_words") or []
-    tasks = config.get("skiplist_tasks", ["document"])
-    if {*words} not in (set(), {*string.punctuation}) or tasks != ["document"]:
+    if config.get("skiplist_tasks", ["document"]) != ["document"]:
         raise InputError(
-            f"{folder}: leaves out {words} in {tasks}; only no tokens, or punctuation in "
-            "documents, can be left out"
+            f"{folder}: leaves out tokens in {config['skiplist_tasks']}; only those in documents "
+            "can be left out"
         )
     if config.get("keep_only_token_ids"):
         raise InputError(f"{folder}: has keep_only_token_ids, which is not supported")
+    return _skips_punctuation(folder, config.get("skiplist_words") or [])
+
+
+def _skips_punctuation(place: str, words: list[str] | None) -> bool:
+    """Returns whether the words whose vectors are left out are punctuation; None stands for it."""
+    if words is None:
+        return True
+    if {*words} not in (set(), {*string.punctuation}):
+        raise InputError(
+            f"{place}: leaves out {words}; only no tokens, or punctuation in documents, can be "
+            "left out"
+        )
     return bool(words)
+
+
+def _check_lengths(path: str, **lengths: Any):
+    """Refuses what is no number of tokens; None is for a length that nothing says."""
+    for name, value in lengths.items():
+        if value is not None and (not has_type(value, int) or value < 0):
+            raise InputError(f"{path}: its {name} is {value!r}; write a whole number")
 
 
 def _read_lengths(folder: str) -> dict[str, Any]:
@@ -152,9 +231,7 @@ def _read_lengths(folder: str) -> dict[str, Any]:
             f"{path}: has query_length {config['query_length']} without query_expansion, and "
             f"documents of {length} tokens; queries without expansion need the same length"
         )
-    for name, value in (("query_expansion length", query_length), ("document_length", length)):
-        if value is not None and (not has_type(value, int) or value < 0):
-            raise InputError(f"{path}: its {name} is {value!r}; write a whole number")
+    _check_lengths(path, query_expansion_length=query_length, document_length=length)
     return {
         "query_length": query_length,
         "attend_to_expansion": bool(attends),
@@ -163,12 +240,12 @@ def _read_lengths(folder: str) -> dict[str, Any]:
 
 
 def has_modules(folder: str) -> bool:
-    """Return whether a folder is one of sentence-transformers' MultiVectorEncoder.
+    """Return whether a folder is one of sentence-transformers' MultiVectorEncoder, or of PyLate.
 
     Args:
         folder: the folder of a model.
     """
-    return sentence_transformers.is_model(folder, MODEL_TYPE)
+    return any(sentence_transformers.is_model(folder, name) for name in (MODEL_TYPE, _PYLATE_TYPE))
 
 
 def read_record(folder: str) -> dict[str, Any]:
@@ -204,6 +281,11 @@ def write(folder: str, modules: MultiVectorModules) -> None:
             "attend": modules.attend_to_expansion,
         }
     marks = list(string.punctuation) if modules.skip_punctuation else []
+    markers = {}
+    for name, theirs in _MARKER_FIELDS.items():
+        if marker := getattr(modules, name):
+            # sentence-transformers puts it before the text, which a blank has to separate.
+            markers[theirs] = f"{marker.rstrip()} "
     contents: dict[str, Any] = {
         sentence_transformers.MODULES_NAME: sentence_transformers.make_entries(_MODULES),
         sentence_transformers.CONFIG_NAME: sentence_transformers.make_config(
@@ -211,6 +293,7 @@ def write(folder: str, modules: MultiVectorModules) -> None:
             prompts={"query": "", "document": ""},
             default_prompt_name=None,
             similarity_fn_name="maxsim",
+            **markers,
         ),
         sentence_transformers.ENCODER_CONFIG_NAME: {
             "transformer_task": "feature-extraction",

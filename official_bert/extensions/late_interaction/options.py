@@ -97,3 +97,15 @@ class LateInteractionOptions(RelatedTextsOptions):
         fallback=None, fixed_by_training=True, help=_ATTENDS_HELP
     )
     skip_punctuation: bool | None = option(fallback=None, fixed_by_training=True, help=_SKIP_HELP)
+    query_marker: str | None = option(
+        fallback=None,
+        fixed_by_training=True,
+        help="A word of the vocabulary, such as [unused0], which is put behind the [CLS] of each "
+        "query; ColBERT calls it [Q]. Without this flag the folder of the model decides; else it "
+        "is none.",
+    )
+    document_marker: str | None = option(
+        fallback=None,
+        fixed_by_training=True,
+        help="The same for documents, such as [unused1]; ColBERT calls it [D].",
+    )

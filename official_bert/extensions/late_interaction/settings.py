@@ -10,7 +10,7 @@ from official_bert.tasks.settings import TaskSettings, recorded
 class LateInteractionSettings(TaskSettings, LateInteractionOptions):
     """The flags of run_late_interaction.
 
-    A model's record keeps four of them. An export uses the defaults of the others.
+    A model's record keeps six of them. An export uses the defaults of the others.
     """
 
     output_dir: str | None = None
@@ -18,3 +18,5 @@ class LateInteractionSettings(TaskSettings, LateInteractionOptions):
     query_length: int | None = recorded()
     attend_to_expansion: bool | None = recorded()
     skip_punctuation: bool | None = recorded()
+    query_marker: str | None = recorded()
+    document_marker: str | None = recorded()

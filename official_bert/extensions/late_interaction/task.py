@@ -50,12 +50,14 @@ class LateInteractionTask(RetrievalTask):
 
     settings_class = LateInteractionSettings
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is named in a call
         self,
         token_width: int = TOKEN_WIDTH,
         query_length: int = QUERY_LENGTH,
         attend_to_expansion: bool = False,
         skip_punctuation: bool = True,
+        query_marker: str = "",
+        document_marker: str = "",
         settings: LateInteractionSettings | None = None,
     ):
         """Makes the task.
@@ -65,12 +67,16 @@ class LateInteractionTask(RetrievalTask):
             query_length: the number of tokens of every query; 0 leaves queries as they are.
             attend_to_expansion: whether queries attend to the [MASK] behind them.
             skip_punctuation: whether the vectors of punctuation in documents are left out.
+            query_marker: the word of the vocabulary behind the [CLS] of queries; "" for none.
+            document_marker: that of documents.
             settings: the other flags of run_late_interaction; None for their defaults.
         """
         self.token_width = token_width
         self.query_length = query_length
         self.attend_to_expansion = attend_to_expansion
         self.skip_punctuation = skip_punctuation
+        self.query_marker = query_marker
+        self.document_marker = document_marker
         self._settings = settings or LateInteractionSettings()
         super().__init__(self._settings)
         self._rules: TokenRules | None = None
@@ -87,13 +93,10 @@ class LateInteractionTask(RetrievalTask):
         assert self._rules is not None  # A set was encoded, or a checkpoint opened.
         return self._rules
 
-    def _set_rules(self, tokenizer: FullTokenizer):
-        self._rules = TokenRules.make(
-            tokenizer, self.query_length, self.attend_to_expansion, self.skip_punctuation
-        )
-
     def for_checkpoint(self, names: Any, tokenizer: FullTokenizer, config: BertConfig) -> Self:
-        self._set_rules(tokenizer)
+        recorded_length = self._settings.values.get("max_seq_length")
+        longest = recorded_length or config.max_position_embeddings
+        self._rules = TokenRules.make(tokenizer, self, longest)
         return self
 
     @property
@@ -107,7 +110,7 @@ class LateInteractionTask(RetrievalTask):
     def encode(
         self, examples: Sequence, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
     ) -> EncodedExamples | EncodedTexts:
-        self._set_rules(tokenizer)
+        self._rules = TokenRules.make(tokenizer, self, max_seq_length)
         return super().encode(examples, tokenizer, max_seq_length, set_name)
 
     def _encode_training_set(
@@ -215,15 +218,15 @@ def encode_queries(
 def encode_documents(
     model: Callable[[dict], tf.Tensor], rules: TokenRules, features: dict
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the vectors of documents, float32[B, S, D], and which count, as `encode_queries` does.
+    """Return the vectors of documents, float32[B, L, D], and which count, as `encode_queries` does.
 
     Args:
         model: the model, or a call of it with further arguments.
         rules: how tokens are treated.
         features: the inputs of the encoder, int32[B, S], by name.
     """
-    counts = rules.mark_documents(features)
-    return model(features) * counts[..., None], counts
+    inputs, counts = rules.mark_documents(features)
+    return model(inputs) * counts[..., None], counts
 
 
 def _pad_equally(a: tf.Tensor, b: tf.Tensor, axis: int = 1) -> tuple[tf.Tensor, tf.Tensor]:

@@ -2,13 +2,41 @@
 
 import string
 from collections.abc import Mapping
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 import tensorflow as tf
 
+from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 
 Features = dict[str, tf.Tensor]
+
+
+class TokenSettings(Protocol):
+    """The settings of a model that its rules follow from.
+
+    Attributes:
+        query_length: the number of tokens of every query; 0 leaves queries as they are.
+        attend_to_expansion: whether the tokens of a query attend to the [MASK] behind them.
+        skip_punctuation: whether the vectors of punctuation in documents are left out.
+        query_marker: the word of the vocabulary behind the [CLS] of queries; "" for none.
+        document_marker: that of documents.
+    """
+
+    @property
+    def query_length(self) -> int: ...
+
+    @property
+    def attend_to_expansion(self) -> bool: ...
+
+    @property
+    def skip_punctuation(self) -> bool: ...
+
+    @property
+    def query_marker(self) -> str: ...
+
+    @property
+    def document_marker(self) -> str: ...
 
 
 class TokenRules(NamedTuple):
@@ -20,6 +48,9 @@ class TokenRules(NamedTuple):
         skipped_ids: the ids of the tokens of documents whose vectors are left out.
         query_length: the number of tokens of every query; 0 leaves queries as they are.
         attends: whether the tokens of a query attend to the [MASK] behind them.
+        longest: the maximum number of tokens of a text with its marker.
+        query_marker_id: the id of the token behind the [CLS] of queries; None for no such token.
+        document_marker_id: that of documents.
     """
 
     mask_id: int
@@ -27,27 +58,34 @@ class TokenRules(NamedTuple):
     skipped_ids: tuple[int, ...]
     query_length: int
     attends: bool
+    longest: int
+    query_marker_id: int | None = None
+    document_marker_id: int | None = None
 
     @classmethod
-    def make(
-        cls, tokenizer: FullTokenizer, query_length: int, attends: bool, skips_punctuation: bool
-    ) -> Self:
+    def make(cls, tokenizer: FullTokenizer, settings: TokenSettings, longest: int) -> Self:
         """Make the rules for a vocabulary.
 
         Args:
             tokenizer: the tokenizer of the model.
-            query_length: the number of tokens of every query; 0 leaves queries as they are.
-            attends: whether the tokens of a query attend to the [MASK] behind them.
-            skips_punctuation: whether the vectors of punctuation in documents are left out.
+            settings: the settings of the model.
+            longest: the maximum number of tokens of a text.
+
+        Raises:
+            InputError: a marker is no word of the vocabulary.
         """
         vocab = tokenizer.vocab
-        marks = string.punctuation if skips_punctuation else ""
+        marks = string.punctuation if settings.skip_punctuation else ""
+        skipped_ids = [vocab[mark] for mark in marks if mark in vocab]
         return cls(
             mask_id=vocab["[MASK]"],
             sep_id=vocab["[SEP]"],
-            skipped_ids=tuple(vocab[mark] for mark in marks if mark in vocab),
-            query_length=query_length,
-            attends=attends,
+            skipped_ids=tuple(skipped_ids),
+            query_length=settings.query_length,
+            attends=settings.attend_to_expansion,
+            longest=longest,
+            query_marker_id=_find_marker(vocab, "query_marker", settings.query_marker),
+            document_marker_id=_find_marker(vocab, "document_marker", settings.document_marker),
         )
 
     def expand_queries(self, features: Mapping[str, tf.Tensor]) -> tuple[Features, tf.Tensor]:
@@ -59,9 +97,11 @@ class TokenRules(NamedTuple):
         Returns:
             The inputs, int32[B, L], and float32[B, L].
         """
-        ids, mask = features["input_ids"], features["input_mask"]
+        longest = max(self.longest, self.query_length)
+        inputs = _insert_marker(features, self.query_marker_id, longest, self.sep_id)
+        ids, mask = inputs["input_ids"], inputs["input_mask"]
         if not self.query_length:
-            return dict(features), tf.cast(mask, tf.float32)
+            return inputs, tf.cast(mask, tf.float32)
         length = self.query_length
         # A truncated query also ends in [SEP].
         is_long = tf.reduce_sum(mask, axis=1, keepdims=True) > length
@@ -79,13 +119,58 @@ class TokenRules(NamedTuple):
         }
         return inputs, tf.ones_like(ids, tf.float32)
 
-    def mark_documents(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Return which tokens of documents count, float32[B, S].
+    def mark_documents(self, features: Mapping[str, tf.Tensor]) -> tuple[Features, tf.Tensor]:
+        """Return the inputs of documents, and which of their tokens count.
 
         Args:
             features: the inputs of the encoder, int32[B, S], by name.
+
+        Returns:
+            The inputs, int32[B, L], and float32[B, L]; L is S, or S + 1 with a marker.
         """
-        counts = features["input_mask"] > 0
+        inputs = _insert_marker(features, self.document_marker_id, self.longest, self.sep_id)
+        counts = inputs["input_mask"] > 0
         for skipped in self.skipped_ids:
-            counts = counts & (features["input_ids"] != skipped)
-        return tf.cast(counts, tf.float32)
+            counts = counts & (inputs["input_ids"] != skipped)
+        return inputs, tf.cast(counts, tf.float32)
+
+
+def _insert_marker(
+    features: Mapping[str, tf.Tensor], marker_id: int | None, longest: int, sep_id: int
+) -> Features:
+    """Returns the inputs with a marker behind each [CLS].
+
+    A text that becomes too long loses its last tokens before [SEP].
+    """
+    if marker_id is None:
+        return dict(features)
+    inputs = {}
+    marker_values = {"input_ids": marker_id, "input_mask": 1, "segment_ids": 0}
+    for name, value in marker_values.items():
+        values = features[name]
+        num_texts = tf.shape(values)[0]
+        marker = tf.fill([num_texts, 1], value)
+        first = values[:, :1]
+        others = values[:, 1:]
+        marked = tf.concat([first, marker, others], axis=1)
+        inputs[name] = marked[:, :longest]
+    ids = inputs["input_ids"]
+    num_tokens = tf.reduce_sum(features["input_mask"], axis=1, keepdims=True)
+    is_too_long = num_tokens + 1 > longest
+    width = tf.shape(ids)[1]
+    is_last = tf.range(width)[None] == longest - 1
+    inputs["input_ids"] = tf.where(is_too_long & is_last, sep_id, ids)
+    return inputs
+
+
+def _find_marker(vocab: Mapping[str, int], flag: str, marker: str) -> int | None:
+    """Returns the id of a marker; None if it is empty."""
+    if not marker:
+        return None
+    for word in (marker, marker.strip()):
+        if word in vocab:
+            return vocab[word]
+    raise InputError(
+        f"--{flag}={marker}: is no word of the vocabulary; give one that texts do not have, such "
+        "as [unused0]"
+    )

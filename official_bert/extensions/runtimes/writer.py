@@ -9,7 +9,7 @@ from typing import Any
 
 from official_bert import catalog
 from official_bert.extensions.runtimes import converters, quality
-from official_bert.extensions.runtimes.options import INT8, LITERT, ONNX, FormatOptions
+from official_bert.extensions.runtimes.options import FLOAT16, INT8, LITERT, ONNX, FormatOptions
 from official_bert.extensions.runtimes.runtimes import RUNTIMES
 from official_bert.io.errors import InputError
 from official_bert.options.serving import SAVED_MODEL, ExportOptions
@@ -35,7 +35,7 @@ class FormatWriter(ExportWriter):
     @property
     def dtype(self) -> str:
         """The type in which the weights of the model are stored before the conversion."""
-        return FLOAT32 if self._flags.dtype == INT8 else self._flags.dtype
+        return BFLOAT16 if self._flags.dtype == BFLOAT16 else FLOAT32
 
     def formats(self, flags: Mapping[str, Any]) -> list[str]:
         """Return the names of the formats of an export.
@@ -82,20 +82,13 @@ class FormatWriter(ExportWriter):
         dev_set = None
         if flags.max_loss is not None:
             dev_set = quality.read_dev_set(built, flags, flags.max_loss)
-        saved_model = os.path.join(folder, "saved_model")
         converted = os.path.join(folder, "converted")
-        save(saved_model)
         os.mkdir(converted)
         task, model = built.task, built.model
         further_signatures = [*task.feature_signatures(model), *task.further_signatures(model)]
         signatures = [DEFAULT, *further_signatures]
-        record = converters.convert(
-            saved_model,
-            converted,
-            formats=self._converted_formats,
-            dtype=flags.dtype,
-            signatures=signatures,
-        )
+        source = converters.ConversionSource(built, save, signatures, flags.dtype)
+        record = converters.convert(source, converted, self._converted_formats)
         metrics = None
         if dev_set is not None:
             runs = {}
@@ -117,6 +110,8 @@ def _check_flags(options: ExportOptions, flags: FormatOptions, formats: list[str
         raise InputError(f"--estimator_signatures: {tensors}")
     if is_converted and flags.dtype == BFLOAT16:
         raise InputError("--dtype=bfloat16: is for SavedModels; give float32 or int8")
+    if flags.dtype == FLOAT16 and formats != [ONNX]:
+        raise InputError(f"--dtype=float16: is for ONNX alone; --export_format={ONNX}")
     if is_int8 and SAVED_MODEL in formats:
         raise InputError(f"--dtype=int8: is no SavedModel's; --export_format={LITERT} or {ONNX}")
     if flags.max_loss is not None and not is_int8:

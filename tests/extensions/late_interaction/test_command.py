@@ -100,8 +100,11 @@ print([name for name in sys.modules if name.startswith("official_bert")])
 """
 
 
-def test_a_saved_model_reads_text_without_the_package(tmp_path):
-    trained = write_model(tmp_path / "trained")
+@pytest.mark.parametrize(
+    "settings", [{}, {"query_marker": "[unused0]", "document_marker": "[unused1]"}]
+)
+def test_a_saved_model_reads_text_without_the_package(tmp_path, settings):
+    trained = write_model(tmp_path / "trained", **settings)
     encoder = MultiVectorEncoder(trained)
     export = {"model": trained, "export_dir": tmp_path / "export"}
     run_here("export_saved_model", *flag_list(**export, export_text=True))

@@ -82,7 +82,7 @@ def joined() -> np.ndarray:
 @pytest.mark.parametrize("loss", options.LOSSES)
 def test_the_objective_compares_the_batch(loss):
     config = BertConfig.from_dict(toy.BERT_CONFIG)
-    rules = TokenRules(4, 3, (), 4, False)
+    rules = TokenRules(4, 3, (), 4, False, longest=8)
     objective = MaxSimObjective(
         BertMultiVectorEncoder(config, 6), rules, LateInteractionSettings(loss=loss, scale=0.5)
     )

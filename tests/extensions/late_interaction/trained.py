@@ -18,8 +18,10 @@ def write_model(folder: pathlib.Path, **settings) -> str:
     """Writes a model whose vectors have 8 components."""
     folder.mkdir(parents=True)
     # The mark [.] is in the vocabulary; other punctuation is not.
-    vocab_file = toy.write_vocabulary(folder)
-    config = BertConfig.from_dict(toy.BERT_CONFIG | toy.NO_DROPOUT)
+    pieces = [*toy.VOCABULARY, "[unused0]", "[unused1]"]
+    vocab_file = toy.write_vocabulary(folder, pieces)
+    sizes = {"vocab_size": len(pieces)}
+    config = BertConfig.from_dict(toy.BERT_CONFIG | toy.NO_DROPOUT | sizes)
     (folder / "bert_config.json").write_text(config.to_json_string())
     draws = np.random.default_rng(3)
     tensors = {}

@@ -10,7 +10,7 @@ from official_bert import SentenceEncoder, catalog
 from official_bert.fine_tuning.finetuner import Finetuner
 from official_bert.fine_tuning.run import fine_tune
 from tests.fine_tuning_runs import figures
-from tests.scripts import end_of, flag_list, run_here
+from tests.scripts import end_of, flag_list, run_here, run_script
 
 NOUNS = ["cat", "mat", "park", "train", "driver", "rain", "noon", "child"]
 FILLERS = ["the", "sat", "on", "was", "a", "day", "in", "at"]
@@ -190,6 +190,18 @@ def test_micro_batches_compute_the_same(base, sets, tmp_path):
     flags = make_flags(base, sets, tmp_path / "whole", num_train_epochs=0.5, do_eval=False)
     expected = train(flags)
     vectors = train(flags | {"num_accumulation_steps": 2, "output_dir": tmp_path / "parts"})
+    np.testing.assert_allclose(vectors, expected, atol=2e-5)
+
+
+def test_two_replicas_compute_the_same(base, sets, tmp_path):
+    flags = make_flags(base, sets, tmp_path / "one", num_train_epochs=0.5, do_eval=False)
+    expected = train(flags)
+    flags["output_dir"] = tmp_path / "two"
+    replicas = {"distribution_strategy": "mirrored", "num_devices": 2}
+    run_script("run_embeddings", *flag_list(**flags, **replicas))
+    start = json.loads((tmp_path / "two/run.jsonl").read_text().splitlines()[0])
+    assert start["num_replicas"] == 2
+    vectors = SentenceEncoder(str(tmp_path / "two")).encode(["the cat sat", "a train was"])
     np.testing.assert_allclose(vectors, expected, atol=2e-5)
 
 

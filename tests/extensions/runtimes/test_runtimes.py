@@ -35,7 +35,7 @@ from tests.shared import in_test_long
 TOLERANCE = 1e-5
 EIGHT_BITS = 0.1  # the greatest difference of a probability
 SHAPES = [(1, 9), (7, 9), (1, 128), (7, 128)]  # one after the other, by one loaded model
-PACKAGES = {"litert": ["ai_edge_litert"], "onnx": ["onnx", "onnxruntime", "tf2onnx"]}
+PACKAGES = {"litert": ["ai_edge_litert"], "onnx": ["onnx", "onnxruntime"]}
 REQUESTS = {
     "swag": [
         ("the cat sat", "on", "on the mat", "it was", "rain"),
@@ -384,6 +384,11 @@ def test_a_corrupt_model_with_its_digest_is_refused(export_format, tmp_path, tmp
             id="bfloat16 in LiteRT",
         ),
         pytest.param(
+            {"export_format": ["litert", "onnx"], "dtype": "float16"},
+            "--dtype=float16: is for ONNX alone; --export_format=onnx",
+            id="float16 in LiteRT",
+        ),
+        pytest.param(
             {"export_format": ["litert", "saved_model"], "dtype": "int8"},
             "--dtype=int8: is no SavedModel's",
             id="8 bits in a SavedModel and LiteRT",
@@ -401,9 +406,9 @@ def test_flags_that_do_not_go_together(flags, message, tmp_path):
     assert not (tmp_path / "exports").exists()
 
 
-def test_onnx_takes_no_model_with_one_attention_head():
-    config = BertConfig(100, hidden_size=8, num_attention_heads=1)
-    message = r"--export_format=onnx: onnxruntime's fusion .* one attention head; give litert"
+def test_onnx_has_no_activation_of_a_caller():
+    config = BertConfig(100, hidden_size=8, num_attention_heads=1, hidden_act=np.abs)
+    message = "--export_format=onnx: the activation .* has no ONNX form; give a model with one of"
     with pytest.raises(InputError, match=message):
         check_model("onnx", config)
     check_model("litert", config)
@@ -413,7 +418,7 @@ def test_onnx_takes_no_model_with_one_attention_head():
     ("package", "export_format"),
     [
         pytest.param("ai_edge_litert", "litert", id="ai_edge_litert"),
-        pytest.param("tf2onnx", "onnx", id="tf2onnx"),
+        pytest.param("onnx", "onnx", id="onnx"),
         pytest.param("onnxruntime", "onnx", id="onnxruntime"),
     ],
 )

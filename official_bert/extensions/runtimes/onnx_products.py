@@ -1,0 +1,216 @@
+"""Matrix products and look-ups in an ONNX graph, with weights of 32, 16 or 8 bits.
+
+`PRODUCTS` has a class for each type of the weights. Everything between the products is float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from official_bert.extensions.runtimes.onnx_graph import OnnxGraph
+from official_bert.extensions.runtimes.options import FLOAT16, INT8
+from official_bert.options.shared import FLOAT32
+
+# Smaller kernels, as of most heads, save nothing in 8 bits.
+_MIN_QUANTIZED_SIZE = 4096
+# Weights have 7 of the 8 bits. Processors without VNNI add two products of 8 bits in 16 bits, and
+# 2 * 255 * 64 is the largest sum that fits.
+_MAX_WEIGHT = 63
+_MAX_ENTRY = 127  # of an embedding table, which is not multiplied
+# Inputs of products are unsigned. Where an activation is never below some small number, the zero
+# point leaves most of the range to larger values.
+_ZERO_POINT = 128
+_ACTIVATION_ZERO_POINT = 16
+_SMALLEST_SCALE = 1e-9
+
+
+class OnnxProducts:
+    """Products and look-ups with weights of float32."""
+
+    def __init__(self, graph: OnnxGraph):
+        """Writes into a graph.
+
+        Args:
+            graph: the graph.
+        """
+        self._graph = graph
+
+    def note_lower_bound(self, x: str, lower_bound: float) -> None:
+        """Record that no element of a value is below a number, which is not positive.
+
+        Args:
+            x: the name of the value.
+            lower_bound: the number.
+        """
+
+    def note_column_sizes(self, x: str, sizes: np.ndarray) -> None:
+        """Record how large the columns of a value are, compared with one another.
+
+        Args:
+            x: the name of the value, float32[..., width].
+            sizes: positive numbers, float32[width].
+        """
+
+    def multiply(self, x: str, kernel: np.ndarray) -> str:
+        """Add the product of a value and a kernel.
+
+        Args:
+            x: float32[..., in].
+            kernel: float32[in, out].
+
+        Returns:
+            float32[..., out].
+        """
+        kernel_name = self._graph.constant(kernel, "kernel")
+        return self._graph.node("MatMul", x, kernel_name)
+
+    def multiply_values(self, a: str, b: str) -> str:
+        """Add the product of two values that are computed.
+
+        Args:
+            a: float32[..., rows, in].
+            b: float32[..., in, columns].
+
+        Returns:
+            float32[..., rows, columns].
+        """
+        return self._graph.node("MatMul", a, b)
+
+    def look_up(self, table: np.ndarray, ids: str) -> str:
+        """Add a look-up of rows.
+
+        Args:
+            table: float32[rows, width].
+            ids: the numbers of the rows, int32[...].
+
+        Returns:
+            float32[..., width].
+        """
+        table_name = self._graph.constant(table, "table")
+        return self._graph.node("Gather", table_name, ids)
+
+
+class _Float16Products(OnnxProducts):
+    """Products of float16, of which the results are float32."""
+
+    def multiply(self, x: str, kernel: np.ndarray) -> str:
+        halves = kernel.astype(np.float16)
+        kernel_name = self._graph.constant(halves, "kernel")
+        x = self._graph.cast(x, np.float16)
+        return self._multiply_halves(x, kernel_name)
+
+    def multiply_values(self, a: str, b: str) -> str:
+        a = self._graph.cast(a, np.float16)
+        b = self._graph.cast(b, np.float16)
+        return self._multiply_halves(a, b)
+
+    def _multiply_halves(self, a: str, b: str) -> str:
+        product = self._graph.node("MatMul", a, b)
+        return self._graph.cast(product, np.float32)
+
+    def look_up(self, table: np.ndarray, ids: str) -> str:
+        rows = super().look_up(table.astype(np.float16), ids)
+        return self._graph.cast(rows, np.float32)
+
+
+class _Int8Products(OnnxProducts):
+    """Products of 8 bits, with a scale for each output of a kernel and for each row of the input.
+
+    The scales of the input are computed at run time, because each token has another range. Before,
+    columns that are large in all tokens are divided by a number, and the rows of the kernel are
+    multiplied by it. Source: Xiao et al. (2023), SmoothQuant.
+    """
+
+    def __init__(self, graph: OnnxGraph):
+        super().__init__(graph)
+        self._lower_bounds: dict[str, float] = {}
+        self._divisors: dict[str, np.ndarray] = {}
+        self._quantized: dict[str, tuple[str, str, str]] = {}
+
+    def note_lower_bound(self, x: str, lower_bound: float) -> None:
+        self._lower_bounds[x] = lower_bound
+
+    def note_column_sizes(self, x: str, sizes: np.ndarray) -> None:
+        divisors = np.sqrt(np.maximum(sizes, _SMALLEST_SCALE))
+        divisors /= divisors.mean()
+        self._divisors[x] = divisors.astype(np.float32)
+
+    def multiply(self, x: str, kernel: np.ndarray) -> str:
+        if kernel.size < _MIN_QUANTIZED_SIZE:
+            return super().multiply(x, kernel)
+        graph = self._graph
+        divisors = self._divisors.get(x)
+
+        # Several products, as of query and key, have one input.
+        if x not in self._quantized:
+            divided = x
+            if divisors is not None:
+                factors = graph.constant(1 / divisors, "factors")
+                divided = graph.node("Mul", x, factors)
+            lower_bound = self._lower_bounds.get(x)
+            width = kernel.shape[0]
+            self._quantized[x] = self._quantize_rows(divided, width, lower_bound)
+        rows, row_scales, zero_point = self._quantized[x]
+
+        if divisors is not None:
+            kernel = kernel * divisors[:, None]
+        integers, scales = _quantize(kernel, axis=0, largest_integer=_MAX_WEIGHT)
+        kernel_name = graph.constant(integers, "kernel")
+        sums = graph.node("MatMulInteger", rows, kernel_name, zero_point)
+        products = graph.cast(sums, np.float32)
+        column_scales = graph.constant(scales[0], "scales")
+        products = graph.node("Mul", products, column_scales)
+        return graph.node("Mul", products, row_scales)
+
+    def _quantize_rows(self, x: str, width: int, lower_bound: float | None) -> tuple[str, str, str]:
+        """Returns a value as uint8[..., width], its scales, float32[..., 1], and its zero point."""
+        graph = self._graph
+        last_axis = graph.integers(-1)
+        if lower_bound is None:
+            zero_point = _ZERO_POINT
+            smallest_scale = _SMALLEST_SCALE
+            sizes = graph.node("Abs", x)
+        else:
+            zero_point = _ACTIVATION_ZERO_POINT
+            smallest_scale = max(_SMALLEST_SCALE, -lower_bound / zero_point)
+            sizes = x
+        largest = graph.node("ReduceMax", sizes, last_axis)
+        largest_integer = np.float32(255 - zero_point)
+        scales = graph.node("Div", largest, graph.constant(largest_integer))
+        smallest = graph.constant(np.float32(smallest_scale))
+        scales = graph.node("Max", scales, smallest)
+
+        # QuantizeLinear reads a matrix, and vectors of scales and zero points.
+        flat_scales = graph.node("Reshape", scales, last_axis)
+        num_rows = graph.node("Shape", flat_scales)
+        zero_point_name = graph.constant(np.uint8(zero_point))
+        zero_points = graph.node("Expand", zero_point_name, num_rows)
+        matrix_shape = graph.integers(-1, width)
+        matrix = graph.node("Reshape", x, matrix_shape)
+        integers = graph.node("QuantizeLinear", matrix, flat_scales, zero_points, axis=0)
+        shape = graph.node("Shape", x)
+        rows = graph.node("Reshape", integers, shape)
+        return rows, scales, zero_point_name
+
+    def look_up(self, table: np.ndarray, ids: str) -> str:
+        if table.size < _MIN_QUANTIZED_SIZE:
+            return super().look_up(table, ids)
+        graph = self._graph
+        integers, scales = _quantize(table, axis=1, largest_integer=_MAX_ENTRY)
+        rows = super().look_up(integers, ids)
+        row_scales = super().look_up(scales, ids)
+        floats = graph.cast(rows, np.float32)
+        return graph.node("Mul", floats, row_scales)
+
+
+def _quantize(values: np.ndarray, axis: int, largest_integer: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns int8 like `values`, and the scales, whose size along `axis` is 1."""
+    largest = np.abs(values).max(axis=axis, keepdims=True)
+    scales = np.maximum(largest / largest_integer, _SMALLEST_SCALE)
+    scales = scales.astype(np.float32)
+    integers = np.rint(values / scales)
+    return integers.astype(np.int8), scales
+
+
+# The type of the weights -> what writes their products.
+PRODUCTS = {FLOAT32: OnnxProducts, FLOAT16: _Float16Products, INT8: _Int8Products}
