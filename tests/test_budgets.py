@@ -23,7 +23,7 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 MAX_STATEMENTS = {
     "checkpoints": 1203,
     "cli": 504,
-    "commands": 1149,
+    "commands": 1148,
     "compat": 245,
     "data": 3725,
     "fine_tuning": 1194,
@@ -36,7 +36,7 @@ MAX_STATEMENTS = {
     "options": 525,
     "serving": 1153,
     "tasks": 4142,
-    "training": 2029,
+    "training": 2039,
 }
 MAX_LONG_SIGNATURES = 25  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200

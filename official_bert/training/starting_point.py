@@ -1,6 +1,7 @@
 """The start of a run: its seed, its weights, and the earlier runs in its output folder."""
 
 import dataclasses
+import os
 import random
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -11,10 +12,17 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import CheckpointManager, load_checkpoint, named_variables
+from official_bert.checkpoints import (
+    CheckpointManager,
+    huggingface,
+    load_checkpoint,
+    loading,
+    named_variables,
+)
 from official_bert.config import BertConfig
 from official_bert.io import files
 from official_bert.io.errors import InputError
+from official_bert.model_dir import ModelFolder
 from official_bert.model_source import ModelSource, check_stored_config, find_config_difference
 from official_bert.options.fields import flag_names, format_flag
 from official_bert.options.training import PretrainingOptions, TrainingOptions
@@ -235,7 +243,7 @@ def check_output_dir(source: ModelSource) -> None:
         source: the flags of the run, and the model that it begins with.
 
     Raises:
-        InputError: the folder is that of the model, or its training has other fixed flags.
+        InputError: the folder is that of a model, or its training has other fixed flags.
     """
     options = source.options
     if not options.do_train:
@@ -248,6 +256,25 @@ def check_output_dir(source: ModelSource) -> None:
             f"--output_dir={options.output_dir}: is the folder of the model that the training "
             "begins with, and would become that of the trained model; name another folder"
         )
+    elif not _begins_in(source, options.output_dir) and _has_finished_model(options.output_dir):
+        raise InputError(
+            f"--output_dir={options.output_dir}: holds a model that no training can resume, and "
+            "whose files this training would replace; name another folder"
+        )
+
+
+def _begins_in(source: ModelSource, folder: str) -> bool:
+    """Returns whether the model that the training begins with is in a folder."""
+    return source.dir is not None and files.real_path(source.dir.path) == files.real_path(folder)
+
+
+def _has_finished_model(folder: str) -> bool:
+    """Returns whether a folder has the weights of a model with a record of its training, such as a
+    few-shot classifier or a student, and no checkpoints.
+    """
+    names = (f"{loading.TF1_NAME}.index", huggingface.WEIGHTS_FILE)
+    has_weights = any(files.exists(os.path.join(folder, name)) for name in names)
+    return has_weights and ModelFolder(folder).task_file is not None
 
 
 def refuse_fixed_flags(

@@ -197,7 +197,12 @@ def train(options: FewShotOptions, sets: Mapping[str, Source], overwrite: bool) 
 
 
 def _check_pairs(options: FewShotOptions, examples: Sequence[InputExample]):
-    """Checks that the texts make pairs, and the pairs a batch."""
+    """Checks that the encoder can be trained, that the texts make pairs, and the pairs a batch."""
+    if _TRAINING not in catalog.commands():
+        raise InputError(
+            f"--train_encoder: needs {_TRAINING} of the extension embeddings, which is not there; "
+            "install it, or give --notrain_encoder"
+        )
     for example in examples:
         if not example.text_a.strip():
             line = f"line {example.source.line}: " if example.source else ""
@@ -216,6 +221,7 @@ def _check_pairs(options: FewShotOptions, examples: Sequence[InputExample]):
 def _check_model(options: FewShotOptions, encoder: str):
     """Checks the model, its length, and that the classifier does not replace its files."""
     config = loading.read_stored_config(open_checkpoint(find_layout(encoder).encoder))
+    _read_vector_settings(encoder)
     if options.max_seq_length > config.max_position_embeddings:
         raise InputError(
             f"--max_seq_length={options.max_seq_length}: {options.model} was made for sequences up "
@@ -262,11 +268,6 @@ def _check_folder(
 
 def _train_encoder(options: FewShotOptions, texts: Sequence[str], labels: Sequence[str]) -> str:
     """Trains the encoder on pairs; returns its folder."""
-    if _TRAINING not in catalog.commands():
-        raise InputError(
-            f"--train_encoder: needs {_TRAINING} of the extension embeddings, which is not there; "
-            "install it, or give --notrain_encoder"
-        )
     path = os.path.join(options.output_dir, _PAIRS)
     all_pairs = pairs.draw_pairs(
         texts,
@@ -299,6 +300,27 @@ def _train_encoder(options: FewShotOptions, texts: Sequence[str], labels: Sequen
     return folder
 
 
+def _read_vector_settings(encoder: str) -> dict[str, Any]:
+    """Returns how an encoder makes vectors, by the arguments of BertFewShotClassifier.
+
+    Raises:
+        InputError: the classifier cannot do that.
+    """
+    layout = find_layout(encoder)
+    source = ModelFolder(open_checkpoint(layout.encoder).path)
+    record = source.task() or layout.original_record(source)
+    settings = dict(record.settings) if record else {}
+    if settings.get("projection"):
+        raise InputError(
+            f"{encoder}: has a layer behind the pooling, which a few-shot classifier does not "
+            "have; give another --model"
+        )
+    return {
+        "vector_pooling": settings.get("pooling", "mean"),
+        "normalize": settings.get("normalize", True),
+    }
+
+
 def _write_classifier(
     options: FewShotOptions,
     encoder: str,
@@ -308,20 +330,9 @@ def _write_classifier(
     columns: Mapping[str, Any],
 ):
     """Fits the head on the vectors of the texts, and writes the folder of the classifier."""
-    layout = find_layout(encoder)
-    checkpoint = open_checkpoint(layout.encoder)
+    checkpoint = open_checkpoint(find_layout(encoder).encoder)
     source = ModelFolder(checkpoint.path)
-    record = source.task() or layout.original_record(source)
-    settings = dict(record.settings) if record else {}
-    if settings.get("projection"):
-        raise InputError(
-            f"{encoder}: has a layer behind the pooling, which a few-shot classifier does not "
-            "have; give another --model"
-        )
-    vectors = {
-        "vector_pooling": settings.get("pooling", "mean"),
-        "normalize": settings.get("normalize", True),
-    }
+    vectors = _read_vector_settings(encoder)
     tokenizer = FullTokenizer.from_pretrained(checkpoint.path)
     config = loading.read_stored_config(checkpoint)
     model = BertFewShotClassifier(config, len(names), **vectors)

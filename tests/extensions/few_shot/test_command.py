@@ -257,9 +257,11 @@ def test_a_model_with_a_projection_is_refused(work, tmp_path):
     )
     run_here("run_embeddings", *projected)
     changes = {"model": tmp_path / "projected", "output_dir": tmp_path / "no"}
-    ended = end_of("run_few_shot", *flags(work, train_encoder=False, **changes))
-    assert ended.status == 1
-    assert "has a layer behind the pooling" in ended.sentence
+    for train_encoder in (False, True):
+        ended = end_of("run_few_shot", *flags(work, train_encoder=train_encoder, **changes))
+        assert ended.status == 1
+        assert "has a layer behind the pooling" in ended.sentence
+        assert not (tmp_path / "no").exists()
 
 
 def test_the_training_of_the_encoder_needs_its_command(work, tmp_path, monkeypatch):
@@ -267,3 +269,4 @@ def test_the_training_of_the_encoder_needs_its_command(work, tmp_path, monkeypat
     ended = end_of("run_few_shot", *flags(work, output_dir=tmp_path / "no"))
     assert ended.status == 1
     assert "needs run_nothing of the extension embeddings, which is not there" in ended.sentence
+    assert not (tmp_path / "no").exists()

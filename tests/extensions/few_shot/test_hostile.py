@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from tests.hostile.rows import check, row, table
+from tests.hostile.commands import classifier
+from tests.hostile.rows import check, contents, row, table
 from tests.scripts import end_of, run_here
 
 HEADER = "text\tlabel\n"
@@ -144,6 +145,15 @@ def test_a_killed_training_resumes_with_the_same_flags_only(folder):
     run_here(*command)
     assert [*(folder / "out").glob("bert_model.ckpt*")]
     assert (folder / "out/encoder/checkpoint").read_text() == encoder
+
+
+def test_no_other_training_replaces_the_classifier(folder):
+    run_here(*train(folder, "--notrain_encoder"))
+    before = contents(folder / "out")
+    ended = end_of(*classifier(folder, "--do_train"))
+    assert ended.status == 1
+    assert "out: holds a model that no training can resume, and whose files" in ended.sentence
+    assert contents(folder / "out") == before
 
 
 @pytest.mark.parametrize(
