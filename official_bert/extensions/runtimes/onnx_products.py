@@ -43,14 +43,6 @@ class OnnxProducts:
             lower_bound: the number.
         """
 
-    def note_column_sizes(self, x: str, sizes: np.ndarray) -> None:
-        """Record how large the columns of a value are, compared with one another.
-
-        Args:
-            x: the name of the value, float32[..., width].
-            sizes: positive numbers, float32[width].
-        """
-
     def multiply(self, x: str, kernel: np.ndarray) -> str:
         """Add the product of a value and a kernel.
 
@@ -116,51 +108,53 @@ class _Float16Products(OnnxProducts):
 class _Int8Products(OnnxProducts):
     """Products of 8 bits, with a scale for each output of a kernel and for each row of the input.
 
-    The scales of the input are computed at run time, because each token has another range. Before,
-    columns that are large in all tokens are divided by a number, and the rows of the kernel are
-    multiplied by it. Source: Xiao et al. (2023), SmoothQuant.
+    The scales of the input are computed at run time, because each token has another range.
     """
 
     def __init__(self, graph: OnnxGraph):
         super().__init__(graph)
         self._lower_bounds: dict[str, float] = {}
-        self._divisors: dict[str, np.ndarray] = {}
         self._quantized: dict[str, tuple[str, str, str]] = {}
+        self._one = ""
 
     def note_lower_bound(self, x: str, lower_bound: float) -> None:
         self._lower_bounds[x] = lower_bound
-
-    def note_column_sizes(self, x: str, sizes: np.ndarray) -> None:
-        divisors = np.sqrt(np.maximum(sizes, _SMALLEST_SCALE))
-        divisors /= divisors.mean()
-        self._divisors[x] = divisors.astype(np.float32)
 
     def multiply(self, x: str, kernel: np.ndarray) -> str:
         if kernel.size < _MIN_QUANTIZED_SIZE:
             return super().multiply(x, kernel)
         graph = self._graph
-        divisors = self._divisors.get(x)
-
         # Several products, as of query and key, have one input.
         if x not in self._quantized:
-            divided = x
-            if divisors is not None:
-                factors = graph.constant(1 / divisors, "factors")
-                divided = graph.node("Mul", x, factors)
             lower_bound = self._lower_bounds.get(x)
             width = kernel.shape[0]
-            self._quantized[x] = self._quantize_rows(divided, width, lower_bound)
+            self._quantized[x] = self._quantize_rows(x, width, lower_bound)
         rows, row_scales, zero_point = self._quantized[x]
 
-        if divisors is not None:
-            kernel = kernel * divisors[:, None]
         integers, scales = _quantize(kernel, axis=0, largest_integer=_MAX_WEIGHT)
         kernel_name = graph.constant(integers, "kernel")
         sums = graph.node("MatMulInteger", rows, kernel_name, zero_point)
         products = graph.cast(sums, np.float32)
         column_scales = graph.constant(scales[0], "scales")
+        column_scales = graph.node("Mul", self._write_one(x), column_scales)
         products = graph.node("Mul", products, column_scales)
         return graph.node("Mul", products, row_scales)
+
+    def _write_one(self, x: str) -> str:
+        """Returns 1.0, which is computed from the size of the batch.
+
+        onnxruntime makes one operation of a product, its conversion to float and its scales, if
+        a scale is not a constant.
+        """
+        graph = self._graph
+        if not self._one:
+            one = graph.integers(1)
+            size = graph.node("Shape", x, start=0, end=1)
+            size = graph.node("Min", size, one)
+            size = graph.node("Max", size, one)
+            number = graph.node("Squeeze", size, graph.integers(0))
+            self._one = graph.cast(number, np.float32)
+        return self._one
 
     def _quantize_rows(self, x: str, width: int, lower_bound: float | None) -> tuple[str, str, str]:
         """Returns a value as uint8[..., width], its scales, float32[..., 1], and its zero point."""
