@@ -35,40 +35,48 @@ class RunError(Exception):
 def build(tmp_path_factory) -> pathlib.Path:
     """The program, compiled once in a session, in a test that bears the marker
     `needs_program("cc")`.
+    """
+    with alone_in(shared_folder(tmp_path_factory) / "program") as folder:
+        program = folder / "saved_model_runner"
+        if not program.exists():
+            compile_program(SOURCE, program)
+        return program
+
+
+def compile_program(source: pathlib.Path, program: pathlib.Path) -> None:
+    """Compiles a C program that calls TensorFlow, into a folder of its own.
 
     The linker would read all symbols of TensorFlow's library for 10 s, so it gets one of the same
     name that has only the functions of the program. The program loads the real one.
     """
-    with alone_in(shared_folder(tmp_path_factory) / "program") as folder:
-        program = folder / "saved_model_runner"
-        library = folder / "libtensorflow_cc.so.2"
-        if not program.exists():
-            names = sorted(set(re.findall(r"\bTF_\w+(?=\()", SOURCE.read_text())))
-            stub = folder / "stub.c"
-            stub.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
-            compile_command = ["cc", "-O1", "-Wall", "-Werror"]
-            library_command = [
-                *compile_command,
-                "-shared",
-                "-fPIC",
-                f"-Wl,-soname,{library.name}",
-                stub,
-                "-o",
-                library,
-            ]
-            subprocess.run(library_command, check=True)
-            program_command = [
-                *compile_command,
-                SOURCE,
-                f"-I{TENSORFLOW / 'include'}",
-                f"-L{folder}",
-                f"-l:{library.name}",
-                f"-Wl,-rpath,{TENSORFLOW}",
-                "-o",
-                program,
-            ]
-            subprocess.run(program_command, check=True)
-        return program
+    folder = program.parent
+    library = folder / "libtensorflow_cc.so.2"
+    names = sorted(set(re.findall(r"\bTF_\w+(?=\()", source.read_text())))
+    stub = folder / "stub.c"
+    stub.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
+    compile_command = ["cc", "-O1", "-Wall", "-Werror"]
+    library_command = [
+        *compile_command,
+        "-shared",
+        "-fPIC",
+        f"-Wl,-soname,{library.name}",
+        stub,
+        "-o",
+        library,
+    ]
+    subprocess.run(library_command, check=True)
+    program_command = [
+        *compile_command,
+        source,
+        f"-I{folder}",
+        f"-I{TENSORFLOW / 'include'}",
+        f"-L{folder}",
+        f"-l:{library.name}",
+        f"-Wl,-rpath,{TENSORFLOW}",
+        "-o",
+        program,
+    ]
+    subprocess.run(program_command, check=True)
 
 
 def run(

@@ -53,7 +53,6 @@ class _Activation(NamedTuple):
 
 
 _SMALLEST_GELU = -0.17005  # of both forms
-_TYPICAL_DEVIATIONS = 3.0  # the largest of some thousand values with a normal distribution
 # The activations of config.ACTIVATIONS.
 _ACTIVATIONS = {
     "gelu": _Activation(_gelu, _SMALLEST_GELU),
@@ -265,7 +264,7 @@ class EncoderWriter:
         graph = self._graph
         gamma = _to_float32(norm.gamma)
         beta = _to_float32(norm.beta)
-        normalized = graph.node(
+        return graph.node(
             "LayerNormalization",
             x,
             graph.constant(gamma, "gamma"),
@@ -273,9 +272,6 @@ class EncoderWriter:
             axis=-1,
             epsilon=norm.epsilon,
         )
-        sizes = _TYPICAL_DEVIATIONS * np.abs(gamma) + np.abs(beta)
-        self._products.note_column_sizes(normalized, sizes)
-        return normalized
 
 
 def write_bilstm(graph: OnnxGraph, layer: BiLstm, x: str, input_mask: str) -> str:

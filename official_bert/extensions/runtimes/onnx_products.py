@@ -13,10 +13,10 @@ from official_bert.options.shared import FLOAT32
 
 # Smaller kernels, as of most heads, save nothing in 8 bits.
 _MIN_QUANTIZED_SIZE = 4096
-# Weights have 7 of the 8 bits. Processors without VNNI add two products of 8 bits in 16 bits, and
-# 2 * 255 * 64 is the largest sum that fits.
-_MAX_WEIGHT = 63
-_MAX_ENTRY = 127  # of an embedding table, which is not multiplied
+_MAX_INTEGER = 127
+# Processors without VNNI add the products of two neighbours in 16 bits: 255 * 128 is the largest
+# sum that fits. Rounding may add 1 to the sum of two weights.
+_MAX_PAIR = 127
 # Inputs of products are unsigned. Where an activation is never below some small number, the zero
 # point leaves most of the range to larger values.
 _ZERO_POINT = 128
@@ -41,14 +41,6 @@ class OnnxProducts:
         Args:
             x: the name of the value.
             lower_bound: the number.
-        """
-
-    def note_column_sizes(self, x: str, sizes: np.ndarray) -> None:
-        """Record how large the columns of a value are, compared with one another.
-
-        Args:
-            x: the name of the value, float32[..., width].
-            sizes: positive numbers, float32[width].
         """
 
     def multiply(self, x: str, kernel: np.ndarray) -> str:
@@ -116,51 +108,53 @@ class _Float16Products(OnnxProducts):
 class _Int8Products(OnnxProducts):
     """Products of 8 bits, with a scale for each output of a kernel and for each row of the input.
 
-    The scales of the input are computed at run time, because each token has another range. Before,
-    columns that are large in all tokens are divided by a number, and the rows of the kernel are
-    multiplied by it. Source: Xiao et al. (2023), SmoothQuant.
+    The scales of the input are computed at run time, because each token has another range.
     """
 
     def __init__(self, graph: OnnxGraph):
         super().__init__(graph)
         self._lower_bounds: dict[str, float] = {}
-        self._divisors: dict[str, np.ndarray] = {}
         self._quantized: dict[str, tuple[str, str, str]] = {}
+        self._one = ""
 
     def note_lower_bound(self, x: str, lower_bound: float) -> None:
         self._lower_bounds[x] = lower_bound
-
-    def note_column_sizes(self, x: str, sizes: np.ndarray) -> None:
-        divisors = np.sqrt(np.maximum(sizes, _SMALLEST_SCALE))
-        divisors /= divisors.mean()
-        self._divisors[x] = divisors.astype(np.float32)
 
     def multiply(self, x: str, kernel: np.ndarray) -> str:
         if kernel.size < _MIN_QUANTIZED_SIZE:
             return super().multiply(x, kernel)
         graph = self._graph
-        divisors = self._divisors.get(x)
-
         # Several products, as of query and key, have one input.
         if x not in self._quantized:
-            divided = x
-            if divisors is not None:
-                factors = graph.constant(1 / divisors, "factors")
-                divided = graph.node("Mul", x, factors)
             lower_bound = self._lower_bounds.get(x)
             width = kernel.shape[0]
-            self._quantized[x] = self._quantize_rows(divided, width, lower_bound)
+            self._quantized[x] = self._quantize_rows(x, width, lower_bound)
         rows, row_scales, zero_point = self._quantized[x]
 
-        if divisors is not None:
-            kernel = kernel * divisors[:, None]
-        integers, scales = _quantize(kernel, axis=0, largest_integer=_MAX_WEIGHT)
+        integers, scales = _quantize_kernel(kernel)
         kernel_name = graph.constant(integers, "kernel")
         sums = graph.node("MatMulInteger", rows, kernel_name, zero_point)
         products = graph.cast(sums, np.float32)
-        column_scales = graph.constant(scales[0], "scales")
+        column_scales = graph.constant(scales, "scales")
+        column_scales = graph.node("Mul", self._write_one(x), column_scales)
         products = graph.node("Mul", products, column_scales)
         return graph.node("Mul", products, row_scales)
+
+    def _write_one(self, x: str) -> str:
+        """Returns 1.0, which is computed from the size of the batch.
+
+        onnxruntime makes one operation of a product, its conversion to float and its scales, if
+        a scale is not a constant.
+        """
+        graph = self._graph
+        if not self._one:
+            one = graph.integers(1)
+            size = graph.node("Shape", x, start=0, end=1)
+            size = graph.node("Min", size, one)
+            size = graph.node("Max", size, one)
+            number = graph.node("Squeeze", size, graph.integers(0))
+            self._one = graph.cast(number, np.float32)
+        return self._one
 
     def _quantize_rows(self, x: str, width: int, lower_bound: float | None) -> tuple[str, str, str]:
         """Returns a value as uint8[..., width], its scales, float32[..., 1], and its zero point."""
@@ -196,17 +190,32 @@ class _Int8Products(OnnxProducts):
         if table.size < _MIN_QUANTIZED_SIZE:
             return super().look_up(table, ids)
         graph = self._graph
-        integers, scales = _quantize(table, axis=1, largest_integer=_MAX_ENTRY)
+        integers, scales = _quantize_table(table)
         rows = super().look_up(integers, ids)
         row_scales = super().look_up(scales, ids)
         floats = graph.cast(rows, np.float32)
         return graph.node("Mul", floats, row_scales)
 
 
-def _quantize(values: np.ndarray, axis: int, largest_integer: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int8 like `values`, and the scales, whose size along `axis` is 1."""
-    largest = np.abs(values).max(axis=axis, keepdims=True)
-    scales = np.maximum(largest / largest_integer, _SMALLEST_SCALE)
+def _quantize_kernel(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns int8 like a kernel, and the scale of each column, float32[out]."""
+    sizes = np.abs(kernel)
+    first_sizes = sizes[: len(kernel) // 2 * 2 : 2]
+    pairs = first_sizes + sizes[1::2]
+    largest_pair = pairs.max(axis=0, initial=0.0)
+    scales = np.maximum(sizes.max(axis=0) / _MAX_INTEGER, largest_pair / _MAX_PAIR)
+    return _round(kernel, scales)
+
+
+def _quantize_table(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns int8 like a table of embeddings, and the scale of each row, float32[rows, 1]."""
+    sizes = np.abs(table)
+    largest = sizes.max(axis=1, keepdims=True)
+    return _round(table, largest / _MAX_INTEGER)
+
+
+def _round(values: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scales = np.maximum(scales, _SMALLEST_SCALE)
     scales = scales.astype(np.float32)
     integers = np.rint(values / scales)
     return integers.astype(np.int8), scales

@@ -229,6 +229,23 @@ def test_8_bits_keep_tokens_with_large_values_from_changing_others():
     assert (differences > 0).all()
 
 
+@pytest.mark.parametrize("num_rows", [1, 4096, 65])
+def test_8_bits_of_two_neighbours_fit_into_16_bits(num_rows):
+    """Processors without VNNI add two products with the largest input, 255, in 16 bits."""
+    from official_bert.extensions.runtimes import onnx_products
+
+    draws = np.random.default_rng(1)
+    kernel = draws.normal(size=(num_rows, 4096 // num_rows + 1)).astype(np.float32)
+    kernel[:, 0] = 1.0
+    integers, scales = onnx_products._quantize_kernel(kernel)
+    assert integers.dtype == np.int8
+    np.testing.assert_allclose(integers * scales, kernel, atol=scales.max() * 0.501)
+    sizes = np.abs(integers.astype(np.int32))
+    pairs = sizes[0 : num_rows // 2 * 2 : 2] + sizes[1::2]
+    assert (255 * pairs < 2**15).all()
+    assert sizes.max() > 63
+
+
 def test_the_file_names_its_inputs_types_and_writer():
     import onnx
 
