@@ -23,6 +23,7 @@ from official_bert import catalog, model_dir, model_hub
 from official_bert.checkpoints import loading, open_checkpoint
 from official_bert.checkpoints.layout import find_layout
 from official_bert.cli import commands
+from official_bert.data.prompts import Prompts
 from official_bert.data.tables import Row
 from official_bert.extensions.few_shot import head, pairs
 from official_bert.extensions.few_shot.model import BertFewShotClassifier
@@ -30,7 +31,7 @@ from official_bert.extensions.few_shot.options import RANKING, FewShotOptions
 from official_bert.extensions.few_shot.variants import FEW_SHOT
 from official_bert.fine_tuning.classifier import ClassificationData, Classifier
 from official_bert.fine_tuning.run import fine_tune
-from official_bert.io import files, progress, reading, writing
+from official_bert.io import errors, files, progress, reading, writing
 from official_bert.io.errors import InputError, did_you_mean, naming_arguments
 from official_bert.model_dir import ModelFolder, TaskRecord, has_checkpoints
 from official_bert.options.training import BIAS_CORRECTED
@@ -222,6 +223,12 @@ def _check_model(options: FewShotOptions, encoder: str):
     """Checks the model, its length, and that the classifier does not replace its files."""
     config = loading.read_stored_config(open_checkpoint(find_layout(encoder).encoder))
     _read_vector_settings(encoder)
+    if _has_prompts(encoder):
+        errors.warn(
+            "%s: has prompts. A few-shot classifier puts none before its texts, in the training "
+            "and later",
+            options.model,
+        )
     if options.max_seq_length > config.max_position_embeddings:
         raise InputError(
             f"--max_seq_length={options.max_seq_length}: {options.model} was made for sequences up "
@@ -283,6 +290,7 @@ def _train_encoder(options: FewShotOptions, texts: Sequence[str], labels: Sequen
                 row["label"] = float(pair.has_same_label)
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     folder = os.path.join(options.output_dir, _ENCODER)
+    prompt = "" if _has_prompts(model_hub.local_path(options.model)) else None
     training = catalog.options_class(_TRAINING)(
         train_file=path,
         do_train=True,
@@ -290,6 +298,8 @@ def _train_encoder(options: FewShotOptions, texts: Sequence[str], labels: Sequen
         model=options.model,
         output_dir=folder,
         max_seq_length=options.max_seq_length,
+        query_prompt=prompt,
+        document_prompt=prompt,
         train_batch_size=options.train_batch_size,
         num_train_epochs=options.num_train_epochs,
         learning_rate=options.learning_rate,
@@ -300,16 +310,27 @@ def _train_encoder(options: FewShotOptions, texts: Sequence[str], labels: Sequen
     return folder
 
 
+def _read_settings(encoder: str) -> dict[str, Any]:
+    """Returns the settings of the record of an encoder."""
+    layout = find_layout(encoder)
+    source = ModelFolder(open_checkpoint(layout.encoder).path)
+    record = source.task() or layout.original_record(source)
+    return dict(record.settings) if record else {}
+
+
+def _has_prompts(encoder: str) -> bool:
+    """Returns whether an encoder puts prompts before its texts."""
+    prompts = Prompts.from_settings(_read_settings(encoder))
+    return any(prompts.texts.values())
+
+
 def _read_vector_settings(encoder: str) -> dict[str, Any]:
     """Returns how an encoder makes vectors, by the arguments of BertFewShotClassifier.
 
     Raises:
         InputError: the classifier cannot do that.
     """
-    layout = find_layout(encoder)
-    source = ModelFolder(open_checkpoint(layout.encoder).path)
-    record = source.task() or layout.original_record(source)
-    settings = dict(record.settings) if record else {}
+    settings = _read_settings(encoder)
     if settings.get("projection"):
         raise InputError(
             f"{encoder}: has a layer behind the pooling, which a few-shot classifier does not "

@@ -264,6 +264,37 @@ def test_a_model_with_a_projection_is_refused(work, tmp_path):
         assert not (tmp_path / "no").exists()
 
 
+def test_prompts_are_left_out_with_a_warning(work, tmp_path):
+    pairs = tmp_path / "pairs.jsonl"
+    rows = [{"anchor": text, "positive": label} for text, label in TRAIN]
+    pairs.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    prompted = flag_list(
+        train_file=pairs,
+        do_train=True,
+        query_prompt="noon ",
+        document_prompt="a train ",
+        model=work / "bert",
+        output_dir=tmp_path / "prompted",
+        train_batch_size=4,
+        max_seq_length=16,
+    )
+    run_here("run_embeddings", *prompted)
+    changes = {"model": tmp_path / "prompted", "output_dir": tmp_path / "few"}
+    ended = end_of("run_few_shot", *flags(work, **changes))
+    assert ended.status == 0
+    assert "has prompts. A few-shot classifier puts none before its texts" in ended.log
+    settings = json.loads((tmp_path / "few/encoder/task.json").read_text())["settings"]
+    assert not any(settings["prompts"].values())
+    texts, labels = zip(*TRAIN, strict=True)
+    # The encoder of the classifier has no prompts, so that its vectors are those of the classifier.
+    vectors = vectors_of(tmp_path / "few/encoder", texts)
+    regression = LogisticRegression(max_iter=1000).fit(vectors, labels)
+    expected = regression.predict_proba(vectors_of(tmp_path / "few/encoder", TEXTS))
+    answers = Predictor(str(tmp_path / "few"))(TEXTS)
+    probabilities = [list(answer["probabilities"].values()) for answer in answers]
+    np.testing.assert_allclose(probabilities, expected, atol=1e-3)
+
+
 def test_the_training_of_the_encoder_needs_its_command(work, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "_TRAINING", "run_nothing")
     ended = end_of("run_few_shot", *flags(work, output_dir=tmp_path / "no"))
