@@ -43,6 +43,12 @@ MAX_STATEMENTS_OF_AN_EXTENSION = 1200
 # Expression nodes a line of code: the mean of the package, of a file in it, and of the tests.
 MAX_MEAN_DENSITY = 4.0
 MAX_FILE_DENSITY = 5.0
+# Files in which each line adds a node to a graph, with its inputs and attributes.
+MAX_DENSITY_OF_GRAPH_WRITERS = 5.5
+GRAPH_WRITERS = (
+    "extensions/runtimes/onnx_encoder.py",
+    "extensions/runtimes/onnx_products.py",
+)
 MAX_MEAN_DENSITY_OF_TESTS = 4.2
 
 
@@ -147,10 +153,11 @@ def test_no_extension_is_large():
 def test_lines_are_not_packed():
     assert mean_density(PACKAGE) <= MAX_MEAN_DENSITY
     assert mean_density(ROOT / "tests") <= MAX_MEAN_DENSITY_OF_TESTS
+    limits = dict.fromkeys(GRAPH_WRITERS, MAX_DENSITY_OF_GRAPH_WRITERS)
     dense = {
         path: round(measure.density, 2)
         for path, measure in measures(PACKAGE).items()
-        if measure.density > MAX_FILE_DENSITY
+        if measure.density > limits.get(path, MAX_FILE_DENSITY)
     }
     assert dense == {}
 
