@@ -64,7 +64,7 @@ FLAGS = [
             ("--label_column=x", "--label_column=x: ", "only text, label"),
             ("--label_column=text", "is the column that text_a is read from"),
             ("--nohas_header", "few.tsv: the label 'label' has one text only"),
-            ("--data_format=parquet", "few.tsv: cannot be read as Parquet"),
+            ("--data_format=parquet", "few.tsv: ", "Parquet"),
             ("--model=AT/absent", "absent: no checkpoint there"),
             ("--model=AT/vocab.txt", "vocab.txt: cannot be read as a checkpoint"),
             ("--output_dir=AT/vocab.txt", "vocab.txt: no folder can be made there"),
