@@ -20,7 +20,7 @@ from official_bert.features import Feature
 from official_bert.training.batches import RecordBatches
 from official_bert.training.starting_point import seed_initial_weights
 
-SECOND_MOMENTS = 1e-3  # relative; beta_2 = 0.9991 instead of 0.999 moves them by a tenth
+SECOND_MOMENTS = 2e-3  # relative; beta_2 = 0.9991 instead of 0.999 moves them by a tenth
 NOISE = 1e-16
 
 

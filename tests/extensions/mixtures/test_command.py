@@ -6,6 +6,8 @@ import pathlib
 import numpy as np
 import pytest
 
+pytest.importorskip("official_bert.extensions.embeddings")
+
 from official_bert import SentenceEncoder, catalog
 from official_bert.fine_tuning.finetuner import Finetuner
 from official_bert.fine_tuning.run import fine_tune

@@ -5,6 +5,8 @@ import re
 import numpy as np
 import pytest
 
+pytest.importorskip("official_bert.extensions.embeddings")
+
 from official_bert.data.text_examples import all_texts
 from official_bert.data.text_tables import Example
 from official_bert.extensions.embeddings import evaluation

@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+pytest.importorskip("official_bert.extensions.embeddings")
+
 from official_bert import Predictor, SentenceEncoder
 from official_bert.data.prompts import Prompts
 from official_bert.extensions.embeddings.sentence_folder import SentenceModules, write

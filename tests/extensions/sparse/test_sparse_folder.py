@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from official_bert import Predictor, SentenceEncoder, SparseEncoder
+from official_bert import Predictor, SparseEncoder
 from official_bert.extensions.sparse.sparse_folder import SparseModules
 from official_bert.io.errors import InputError
 from tests.extensions.sparse.trained import TEXTS, write_model
@@ -47,11 +47,12 @@ def test_a_folder_goes_to_their_format_and_back(tmp_path, query_encoder, setting
 
 
 def test_their_folder_is_served_and_trained_further(tmp_path):
+    encoders = pytest.importorskip("official_bert.extensions.embeddings.sentence_encoder")
     theirs = convert(write_model(tmp_path / "trained"), tmp_path / "theirs")
     words = dict(SparseEncoder(theirs).decode(SparseEncoder(theirs).encode(TEXTS[0]))[0])
     assert Predictor(theirs).terms(TEXTS[0]) == pytest.approx(words, abs=2e-6)
     with pytest.raises(InputError, match="lists the modules MLMTransformer, SpladePooling"):
-        SentenceEncoder(theirs)
+        encoders.SentenceEncoder(theirs)
 
 
 @pytest.mark.parametrize(
