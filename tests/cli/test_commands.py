@@ -36,7 +36,9 @@ def test_without_a_command_it_lists_all_commands_in_the_order_of_a_project(words
     text = official_bert(*words).stdout
     assert text.startswith("usage: official-bert COMMAND [--flag=value ...]\n")
     stages = re.findall(r"^(\S.*):$", text, re.MULTILINE)
-    assert stages == list(STAGES)
+    # Extensions, which somebody may have deleted, have the commands of some stages.
+    used_stages = {command.stage for command in catalog.commands().values()}
+    assert stages == [stage for stage in STAGES if stage in used_stages]
     parts = re.split(r"^  (\w+)$", text, flags=re.MULTILINE)
     names = parts[1::2]
     assert sorted(names) == sorted(catalog.commands())
