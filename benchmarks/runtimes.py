@@ -88,7 +88,7 @@ def peers(hugging_face, folder: pathlib.Path, threads: int) -> dict[str, serving
 
 
 def ratio(row: dict, peer: str, ours: tuple[str, ...]) -> str:
-    """Returns how many times as fast as a peer the fastest of ours is; "" if one is not measured."""
+    """Returns how many times as fast as a peer the fastest of ours is; "" if one has no time."""
     times = [row[name] for name in ours if name in row]
     if not times or peer not in row:
         return ""

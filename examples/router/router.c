@@ -46,11 +46,13 @@ int main(int argc, char **argv) {
   TF_Status *status = TF_NewStatus();
   TF_Graph *graph = TF_NewGraph();
   TF_SessionOptions *options = TF_NewSessionOptions();
-  TF_Session *session = TF_LoadSessionFromSavedModel(options, NULL, argv[1], tags, 1, graph, NULL, status);
+  TF_Session *session =
+      TF_LoadSessionFromSavedModel(options, NULL, argv[1], tags, 1, graph, NULL, status);
   stop_on_error(status);
   const struct { const char *operation; int index; } names[] = {INPUTS};
   TF_Output inputs[COUNT(names)];
-  for (int i = 0; i < COUNT(names); i++) inputs[i] = find(graph, names[i].operation, names[i].index);
+  for (int i = 0; i < COUNT(names); i++)
+    inputs[i] = find(graph, names[i].operation, names[i].index);
   const TF_Output outputs[] = {find(graph, LABEL), find(graph, PROBABILITIES)};
 
   /* Answer each line. */
@@ -61,7 +63,8 @@ int main(int argc, char **argv) {
     TF_Tensor *texts[COUNT(names)], *answers[COUNT(outputs)];
     /* A classifier of pairs gets no second text. */
     for (int i = 0; i < COUNT(names); i++) texts[i] = make_text(line, i ? 0 : length);
-    TF_SessionRun(session, NULL, inputs, texts, COUNT(names), outputs, answers, COUNT(outputs), NULL, 0, NULL, status);
+    TF_SessionRun(session, NULL, inputs, texts, COUNT(names), outputs, answers, COUNT(outputs),
+                  NULL, 0, NULL, status);
     stop_on_error(status);
     const TF_TString *label = TF_TensorData(answers[0]);
     const float *probabilities = TF_TensorData(answers[1]);

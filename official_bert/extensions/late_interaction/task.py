@@ -187,12 +187,7 @@ class LateInteractionTask(RetrievalTask):
         return _name_outputs(*encode_queries(model, self.rules, features))
 
     def settings(self) -> dict[str, Any]:
-        return LateInteractionSettings(
-            token_width=self.token_width,
-            query_length=self.query_length,
-            attend_to_expansion=self.attend_to_expansion,
-            skip_punctuation=self.skip_punctuation,
-        ).to_record()
+        return {name: getattr(self, name) for name in MODEL_SETTINGS}
 
     @classmethod
     def client(

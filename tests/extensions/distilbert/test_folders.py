@@ -1,4 +1,4 @@
-"""Folders of DistilBERT give the outputs of PyTorch's classes, in all commands that read a model."""
+"""Folders of DistilBERT give the outputs of PyTorch's classes, in commands that read a model."""
 
 import json
 import shutil

@@ -86,6 +86,30 @@ def test_vectors_are_learnt_measured_exported_and_predicted(flags, tmp_path):
     )
 
 
+def test_markers_are_learnt_recorded_and_measured(flags, tmp_path):
+    markers = {"query_marker": "noon", "document_marker": "driver"}
+    learning = {"num_train_epochs": 2, "learning_rate": 3e-3, "token_width": 8}
+    trained = flags | learning | markers | {"query_length": 10, "do_train": True}
+    run_here("run_late_interaction", *flag_list(**trained, do_eval=True))
+    encoder = MultiVectorEncoder(str(tmp_path / "out"))
+    expected = measure(encoder, str(tmp_path / "dev.tsv"))
+    assert figures(tmp_path / "out")["eval_ndcg_at_10"] == pytest.approx(expected, abs=0.02)
+    recorded = json.loads((tmp_path / "out/task.json").read_text())["settings"]
+    assert markers.items() <= recorded.items()
+    # [CLS], the marker, two words and [SEP].
+    assert len(encoder.encode(["the cat"]).values) == 5
+    # The weights are those of a training with markers: one without them has others.
+    plain = trained | {"query_marker": "", "document_marker": "", "output_dir": tmp_path / "plain"}
+    run_here("run_late_interaction", *flag_list(**plain))
+    other_encoder = MultiVectorEncoder(str(tmp_path / "plain"))
+    assert len(other_encoder.encode(["the cat"]).values) == 4
+    kernels = [one.model.token_projection.kernel.numpy() for one in (encoder, other_encoder)]
+    assert abs(kernels[0] - kernels[1]).max() > 1e-4
+    ended = end_of("run_late_interaction", *flag_list(**trained | {"query_marker": "rain"}))
+    assert ended.status == 1
+    assert "--query_marker=rain" in ended.sentence
+
+
 IN_A_CLEAN_PROCESS = """
 import json, sys
 import tensorflow as tf
