@@ -16,7 +16,7 @@ TF220_TESTS := tests/modeling tests/optimization tests/training tests/checkpoint
     tests/commands/test_run_classifier.py
 
 .PHONY: help quickstart test test-core test-extensions test-durations test-long test-tf220 lint dist docs \
-    report-experiments install install-dev install-extras install-tpu-compile install-beam clean
+    report-experiments install install-dev install-extras install-tpu-compile install-beam install-routers clean
 .DELETE_ON_ERROR:
 
 help:  ## prints this list
@@ -83,6 +83,8 @@ install-tpu-compile: .venv-tpu-compile/installed  ## makes .venv-tpu-compile, th
 
 install-beam: .venv-beam/installed  ## makes .venv-beam, in which Apache Beam makes records
 
+install-routers: .venv-routers/installed  ## makes .venv-routers, which compiles and runs the routers of examples/router
+
 # The stamps: an installation is repeated when a list of packages is newer. requirements.txt has those that every
 # command needs; pyproject.toml has the extras of users and the groups of developers.
 # With one --quiet, pip prints a warning for each editable installation. With two, it prints only errors.
@@ -98,7 +100,8 @@ PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
 	@touch $@
 
 .venv/installed-extras: .venv/installed-dev
-	$(IN_VENV) $(PIP_INSTALL) 'official-bert[data,evaluation,hub,notebook,plots,ray,runtimes,serving]' --group clusters
+	$(IN_VENV) $(PIP_INSTALL) 'official-bert[data,evaluation,hub,notebook,openvino,plots,ray,runtimes,serve,serving]' \
+	    --group clusters
 	@touch $@
 
 .venv/installed-plots: .venv/installed
@@ -113,8 +116,21 @@ PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
 	$(@D)/bin/python $(PIP_INSTALL) --group $*
 	@touch $@
 
+# The header of onnxruntime's C API is in no package of the Python index. This package of npm has it.
+HEADER_PACKAGE := com.github.asus4.onnxruntime@0.4.9
+HEADER_FOLDER := package/Plugins/iOS~/onnxruntime.xcframework/ios-arm64_x86_64-simulator/onnxruntime.framework/Headers
+
+.venv-routers/installed: pyproject.toml | .venv-routers/ready
+	$(@D)/bin/python $(PIP_INSTALL) --group routers
+	rm -rf $(@D)/header
+	mkdir -p $(@D)/header $(@D)/include
+	cd $(@D)/header && ../bin/npm pack --silent $(HEADER_PACKAGE) && tar -xzf *.tgz $(HEADER_FOLDER)
+	cp $(@D)/header/$(HEADER_FOLDER)/* $(@D)/include
+	rm -rf $(@D)/header
+	@touch $@
+
 # Both questions are in the Python that every version since 2.6 understands.
-.venv/ready .venv-tf220/ready .venv-tpu-compile/ready .venv-beam/ready .venv-docs/ready .venv-lint/ready:
+.venv/ready .venv-tf220/ready .venv-tpu-compile/ready .venv-beam/ready .venv-routers/ready .venv-docs/ready .venv-lint/ready:
 	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))" 2>/dev/null || { \
 	    echo "official_bert needs Python 3.11, 3.12 or 3.13, which '$(PYTHON)' is not:" \
 	        "install python3.12 (or name one that is there: make PYTHON=/path/to/python3.12)." >&2; exit 1; }
@@ -127,4 +143,4 @@ PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
 	@touch $@
 
 clean:  ## deletes the virtual environments and what builds leave; trained models stay
-	rm -rf .venv .venv-tf220 .venv-tpu-compile .venv-beam .venv-docs .venv-lint .cache site build dist *.egg-info
+	rm -rf .venv .venv-tf220 .venv-tpu-compile .venv-beam .venv-routers .venv-docs .venv-lint .cache site build dist *.egg-info

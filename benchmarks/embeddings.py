@@ -31,7 +31,6 @@ import os
 import pathlib
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -60,6 +59,7 @@ from embeddings_steps import (
     their_losses,
     their_model,
 )
+from result_rows import measure_missing
 
 SIDES = ("ours", "theirs")
 WITH_THEIR_OPTIMIZER = "ours with their optimizer"
@@ -406,17 +406,7 @@ def main():
         print(json.dumps(one_run(flags, json.loads(flags.one))), flush=True)
         return
     flags.work_dir.mkdir(parents=True, exist_ok=True)
-    lines = flags.output.read_text(encoding="utf-8").splitlines() if flags.output.exists() else []
-    rows = [json.loads(line) for line in lines]
-    for which in list_runs(flags):
-        if any((which | {"mode": flags.mode}).items() <= row.items() for row in rows):
-            continue
-        command = [sys.executable, __file__, *sys.argv[1:], "--one", json.dumps(which)]
-        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        rows.append(json.loads(ran.stdout.splitlines()[-1]))
-        with flags.output.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(rows[-1]) + "\n")
-        print(ran.stdout.splitlines()[-1], flush=True)
+    rows = measure_missing(__file__, flags.output, list_runs(flags), {"mode": flags.mode})
     print_tables(rows)
 
 

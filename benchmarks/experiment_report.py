@@ -29,6 +29,7 @@ from official_bert.extensions.experiments.declarations import (
     read_experiment,
 )
 from official_bert.extensions.experiments.plan import Plan, make_plan
+from official_bert.metrics.summaries import summarize
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ENCODERS = ("base",)  # The models that were given have this name of the paper.
@@ -46,7 +47,8 @@ def read_results(path: pathlib.Path) -> tuple[Plan, table.Values, table.Results]
     }
     catalogue = read_catalogue(str(ROOT / "official_bert/extensions/experiments/tables"))
     experiment, scale = read_experiment(path.stem, catalogue), find_scale("desk", catalogue)
-    plan = make_plan(experiment, scale, catalogue, ENCODERS)
+    num_seeds = max(scale.seeds, *(line["seed"] or 1 for line in lines))
+    plan = make_plan(experiment, scale, catalogue, ENCODERS, num_seeds)
     values = {
         cell: float(value)
         for cell in plan.cells
@@ -117,7 +119,7 @@ def dots(pyplot, plan: Plan, values: table.Values):
             row_values = list_run_values(values, row.label, column)
             if not row_values:
                 continue  # no run of it is finished
-            mean, deviation, count = table.summarize(row_values)
+            mean, deviation, count = summarize(row_values)
             panel.plot(
                 row_values, [place] * count, "o", color="tab:blue", alpha=0.4, markeredgewidth=0
             )
@@ -155,11 +157,9 @@ def curves(pyplot, plan: Plan, values: table.Values):
                 for each in columns
                 if (row_values := list_run_values(values, row.label, each))
             }
-            means = [table.summarize(row_values)[0] for row_values in share_values.values()]
+            means = [summarize(row_values)[0] for row_values in share_values.values()]
             # None of a single run.
-            deviations = [
-                table.summarize(row_values)[1] or 0.0 for row_values in share_values.values()
-            ]
+            deviations = [summarize(row_values)[1] or 0.0 for row_values in share_values.values()]
             panel.errorbar(
                 [*share_values], means, deviations, color=f"C{number}", capsize=3, label=row.label
             )

@@ -98,6 +98,8 @@ modeling/heads.py: modeling/test_task_models.py modeling/test_pretrainer.py
     ops.sqrt(ops.sum(is_token, axis=1)) -> ops.sum(is_token, axis=1)
 checkpoints/dense_module.py: checkpoints/test_dense_module.py
     if settings.get("use_residual") -> if False
+extensions/embeddings/sentence_encoder.py: extensions/embeddings/test_sentence_encoder.py
+    ("", "SentenceEncoder") -> ("SentenceEncoder",)
 extensions/embeddings/sentence_folder.py: extensions/embeddings/test_sentence_folder.py
     Dense(kernel.T, bias), *layers -> *layers, Dense(kernel.T, bias)
     ours == modules.pooling -> ours != modules.pooling
@@ -282,6 +284,7 @@ extensions/distillation/pretraining.py: extensions/distillation/test_pretraining
     parts.shape[-1] ** -0.5 + bias -> parts.shape[-1] ** -0.5
     self._weight * sum(shares.values()) -> sum(shares.values())
 training/batches.py: training/test_example_batches.py
+    credits[number] -= total -> pass
     LENGTH_MULTIPLE = 8 -> LENGTH_MULTIPLE = 4
     default_rng([seed, epoch]) -> default_rng([seed])
     assign_add(num_batches * self._batch_size) -> assign_add(num_batches)
@@ -313,10 +316,69 @@ extensions/embeddings/losses.py: extensions/embeddings/test_losses.py
     negative_terms = (1.0 - labels) * ops.square(gaps) -> negative_terms = ops.square(gaps)
     is_hard_negative = ops.logical_and(is_negative, distances < upper_limit) -> is_hard_negative = is_negative
     if self._loss.learns_targets: -> if "targets" in features:
-extensions/mixtures/mixed_set.py: extensions/mixtures/test_mixed_set.py
+serving/shared_encoder.py: serving/test_shared_encoder.py
+    if tf.compat.v1.get_default_graph() is self._graph: -> if True:
+    if not self._calls: -> if True:
+    if all(value is other for value, other in -> if all(False for value, other in
+    pooled = pooled_vectors(vectors, features[1], layer.config.direction) -> pooled = vectors[:, -1]
+modeling/layers.py: serving/test_shared_encoder.py
+    token = _OVERRIDES.set((compute, *_OVERRIDES.get())) -> token = _OVERRIDES.set((compute,))
+extensions/many_heads/shared_outputs.py: extensions/many_heads/test_predictor.py
+    if key not in self._rows: -> if True:
+    self._rows[first,] = row -> pass
+extensions/many_heads/head_model.py: extensions/many_heads/test_predictor.py
+    if shared is None or not pads_to_longest: -> if True:
+    self._targets = {each: name if self._has_signature -> self._targets = {each: name if False
+extensions/many_heads/head_records.py: extensions/many_heads/test_predictor.py
+    if record.labels != summarize_labels(labels): -> if False:
+extensions/many_heads/client.py: extensions/many_heads/test_predictor.py
+    answer = {**answer, CUT: True} -> pass
+    return texts[: len(predictor.columns)] -> return texts
+extensions/serve/hosted_models.py: extensions/serve/test_heads.py
+    predictors[f"{name}/{head}"] = head_predictor -> pass
+extensions/serve/tensor_requests.py: extensions/serve/test_heads.py
+    if signature in model.predictor.heads: -> if False:
+extensions/multitask/folders.py: extensions/multitask/test_lora.py
+    if adapters := checkpoint.read_adapters(weight_name): -> if adapters := []:
+extensions/runtimes/tflite_metadata.py: extensions/runtimes/test_mediapipe.py
+    builder.Prep(_ALIGNMENT, len(model)) -> pass
+extensions/runtimes/mediapipe_file.py: extensions/runtimes/test_mediapipe.py
+    if not tokenizer.basic_tokenizer.do_lower_case: -> if False:
+extensions/many_heads/heads.py: extensions/many_heads/test_export.py
+    if _find_difference(group[0], head) is None: -> if False:
+extensions/multitask/joint_set.py: extensions/multitask/test_joint_set.py
+    joined[:, :length] += ids -> joined[:, :length] = ids
+    order = example_order(sizes[number], seed + number, set_buffer) -> order = example_order(sizes[number], seed + number, 0)
+extensions/serve/batching.py: extensions/serve/test_batching.py
+    if num_padded_tokens > max_tokens: -> if num_tokens > max_tokens:
+    num_secs <= 0 or self._is_closed: -> self._is_closed:
+    if len(rows) > 1: -> if False:
+extensions/onnx_files/onnx_products.py: extensions/onnx_files/test_onnx_writer.py extensions/onnx_files/test_onnx_text.py -k "8_bits or windows"
+    integers, scales = _round(kernel, largest / _MAX_INTEGER) -> integers, scales = _round(kernel, largest / 63)
+    key = (graph.block, x) -> key = ("", x)
+extensions/onnx_files/onnx_translator.py: extensions/onnx_files/test_onnx_operations.py -k loops
+    if tensor is not body.inputs[index]: -> if index == 0:
+extensions/onnx_files/onnx_ragged.py: extensions/onnx_files/test_onnx_operations.py -k Ragged
+    rows = self.add(num_begun, -1) -> rows = num_begun
+    index = self.where(is_value, index, -1) -> index = self.where(is_value, index, 0)
+extensions/onnx_files/onnx_ragged_operations.py: extensions/onnx_files/test_onnx_operations.py
+    multiple = graph.node("Sub", a, graph.node("Mod", a, b)) -> multiple = a
+    graph.node("Max", counts, ragged.number(1)) -> graph.node("Max", counts, ragged.number(0))
+extensions/onnx_files/onnx_tokenizer.py: extensions/onnx_files/test_onnx_text.py -k "words_and_offsets"
+    texts = characters.parts if is_each_alone else characters.rows -> texts = characters.rows
+    is_same_part = self.is_above(next_positions, 0) -> is_same_part = self.is_above(next_positions, -1)
+    piece_lengths = self.where(is_unknown, all_lengths, lengths) -> piece_lengths = lengths
+graph_text/vocabulary_tree.py: graph_text/test_vocabulary_tree.py extensions/onnx_files/test_onnx_text.py -k "tree or code_point"
+    state = REST_ROOT -> state = WORD_ROOT
+extensions/multitask/sampling.py: extensions/multitask/test_joint_set.py
+    fall = 1.0 - _LAST_EXPONENT -> fall = 1.0
+    last_epoch = max(1, num_epochs - 1) -> last_epoch = max(1, num_epochs)
+extensions/multitask/objective.py: extensions/multitask/test_command.py
+    tf.switch_case(features[TASK_NUMBER][0], branches) -> branches[0]()
+data/joined_sets.py: extensions/mixtures/test_mixed_set.py extensions/multitask/test_joint_set.py
     set_rows = rows[places] - self._starts[number] -> set_rows = rows[places]
+extensions/mixtures/mixed_set.py: extensions/mixtures/test_mixed_set.py
     weights = [1] * len(sizes) -> pass
-    credits[number] -= total -> pass
     yield start + index -> yield index
     example_order(size, seed + number, buffer_size) -> example_order(size, number, buffer_size)
 extensions/mixtures/task.py: extensions/mixtures/test_command.py
@@ -352,8 +414,10 @@ graph_text/tokenizer.py: graph_text/test_tokenizer.py
     characters.parts + stripped, source -> characters.parts, source
     tokens.lengths > self._max_word_chars -> tokens.lengths >= self._max_word_chars
     lengths <= rest[:, None] -> lengths <= rest[:, None] + 1
+graph_text/graph_tokenizer.py: graph_text/test_tokenizer.py
     is_exact = spans == -> is_exact = spans >=
 graph_text/text_reader.py: graph_text/test_text_reader.py
+    has_next = behind < text_lengths[:, None] -> has_next = behind <= text_lengths[:, None]
     segments[0].row_lengths() + 2 -> segments[0].row_lengths() + 1
     0.01 * tf.cast( -> -0.01 * tf.cast(
 serving/signatures.py: serving/test_signatures.py
@@ -365,10 +429,12 @@ serving/export.py: serving/test_export.py
 extensions/experiments/planner.py: extensions/experiments/test_plan.py
     if any(phase.get(name) -> if all(phase.get(name)
     (phase_flags | row.pretraining).get( -> phase_flags.get(
+    start += int(phase.continued.root.flag(_STOP_FLAG)) -> start += 0
     flags |= phase_flags | row_flags | {"random_seed" -> flags |= row_flags | phase_flags | {"random_seed"
     if "use_next_sentence" in phase_flags: -> if "next_sentence" in phase_flags:
 extensions/experiments/table.py: extensions/experiments/test_table.py
     NOISE_ERRORS = 2.0 -> NOISE_ERRORS = 1.0
+metrics/summaries.py: metrics/test_summaries.py
     statistics.stdev(values) -> statistics.pstdev(values)
 extensions/experiments/execution.py: extensions/experiments/test_execution.py
     return pending[::-1] -> return pending

@@ -23,7 +23,6 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,6 +32,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import numpy as np
 from embeddings_data import write_lines
 from embeddings_steps import LEARNING_RATE, adamw, original_adam, our_losses
+from result_rows import measure_missing
 
 LOSSES = {  # by name: the class of theirs
     "binary_cross_entropy": "BinaryCrossEntropyLoss",
@@ -344,16 +344,7 @@ def main():
         print(json.dumps(one_run(flags, json.loads(flags.one))), flush=True)
         return
     flags.work_dir.mkdir(parents=True, exist_ok=True)
-    lines = flags.output.read_text(encoding="utf-8").splitlines() if flags.output.exists() else []
-    rows = [json.loads(line) for line in lines]
-    for which in list_runs(flags):
-        if any((which | {"mode": flags.mode}).items() <= row.items() for row in rows):
-            continue
-        command = [sys.executable, __file__, *sys.argv[1:], "--one", json.dumps(which)]
-        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        rows.append(json.loads(ran.stdout.splitlines()[-1]))
-        with flags.output.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(rows[-1]) + "\n")
+    rows = measure_missing(__file__, flags.output, list_runs(flags), {"mode": flags.mode})
     print_tables(rows)
 
 

@@ -122,7 +122,7 @@ def pytorch_runtime(kind: str, hugging_face, dtype: str = "float32") -> Runtime:
     return run
 
 
-def onnx_runtime(kind: str, hugging_face, folder: pathlib.Path, threads: int) -> Runtime:
+def onnx_files(kind: str, hugging_face, folder: pathlib.Path, threads: int) -> Runtime:
     """Returns the Hugging Face model in an onnxruntime session as a function of arrays."""
     import torch
 
@@ -160,11 +160,11 @@ def session_runtime(kind: str, path: pathlib.Path, threads: int) -> Runtime:
     return run
 
 
-def random_features(batch_size: int, length: int, vocab_size: int) -> Features:
+def random_features(batch_size: int, length: int, vocab_size: int, seed: int = 1) -> Features:
     """Returns a batch of random ids without padding."""
     import numpy as np
 
-    ids = np.random.default_rng(1).integers(0, vocab_size, (batch_size, length), np.int32)
+    ids = np.random.default_rng(seed).integers(0, vocab_size, (batch_size, length), np.int32)
     return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
 
 
@@ -212,7 +212,7 @@ def measure_model(model: str, kind: str, shapes: Sequence[tuple[int, int]], thre
         runtimes = {
             "ours": our_runtime(kind, folder),
             "PyTorch": pytorch_runtime(kind, hugging_face),
-            "onnxruntime": onnx_runtime(kind, hugging_face, folder, threads),
+            "onnxruntime": onnx_files(kind, hugging_face, folder, threads),
         }
         if flags.bfloat16:
             runtimes["ours, bfloat16"] = our_runtime(kind, folder, "bfloat16")

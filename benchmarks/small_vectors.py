@@ -5,17 +5,18 @@
 
 `quality` prints a row for each type and width: nDCG@10 of 1,000 questions of SQuAD (dev 1.1) among
 all its paragraphs, and Spearman times 100 on the test set of STS-B. `search` makes random vectors
-of norm 1 and prints the seconds of a search for the ten nearest, the best of three. faiss runs in
-another interpreter, with its flat indexes and the same number of threads.
+of norm 1 and prints the seconds of a search for the ten nearest: the lowest and the median of
+--num_rounds, in which both sides take turns. faiss runs in another interpreter, with its flat
+indexes and the same number of threads. One interpreter waits while the other one searches.
 """
 
 import argparse
+import contextlib
 import csv
 import gzip
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 
@@ -23,7 +24,7 @@ import numpy as np
 
 _K = 10
 _FAISS = """
-import sys, time, json, numpy, faiss
+import sys, time, numpy, faiss
 vectors = numpy.load(sys.argv[1], mmap_mode="r")
 queries = numpy.load(sys.argv[2])
 kind = sys.argv[3]
@@ -44,13 +45,11 @@ else:
     for start in range(0, len(vectors), 100000):
         index.add(numpy.ascontiguousarray(vectors[start:start + 100000]))
     asked = queries
-for count in (1, len(queries)):
-    secs = []
-    for _ in range(3):
-        start = time.perf_counter()
-        index.search(asked[:count], 40 if kind == "binary" else 10)
-        secs.append(time.perf_counter() - start)
-    print(json.dumps({"system": "faiss", "kind": kind, "queries": count, "secs": min(secs)}))
+print("ready", flush=True)
+for line in sys.stdin:
+    start = time.perf_counter()
+    index.search(asked[:int(line)], 40 if kind == "binary" else 10)
+    print(time.perf_counter() - start, flush=True)
 """
 
 
@@ -62,11 +61,12 @@ def main():
     parser.add_argument("--faiss_python", help="an interpreter that has faiss-cpu")
     parser.add_argument("--num_vectors", type=int, default=1_000_000)
     parser.add_argument("--num_queries", type=int, default=100)
+    parser.add_argument("--num_rounds", type=int, default=7)
     arguments = parser.parse_args()
     if arguments.mode == "quality":
         measure_quality(arguments.model, arguments.data)
     else:
-        measure_search(arguments.num_vectors, arguments.num_queries, arguments.faiss_python)
+        measure_search(arguments)
 
 
 def make_index(vectors: np.ndarray, kind: str, width: int | None = None):
@@ -146,7 +146,8 @@ def spearman(first, second, scores, kind: str, width: int | None) -> float:
     return 100 * sts(first[:, : index.width], stored, np.array(scores))["spearman"]
 
 
-def measure_search(num_vectors: int, num_queries: int, faiss_python: str | None):
+def measure_search(arguments: argparse.Namespace):
+    num_vectors, num_queries = arguments.num_vectors, arguments.num_queries
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "vectors.npy")
         vectors = np.lib.format.open_memmap(path, "w+", np.float32, (num_vectors, 384))
@@ -160,24 +161,49 @@ def measure_search(num_vectors: int, num_queries: int, faiss_python: str | None)
         queries_path = os.path.join(folder, "queries.npy")
         np.save(queries_path, queries)
         for kind in ("float32", "int8", "binary"):
-            time_ours(np.load(path, mmap_mode="r"), queries, kind)
-            if faiss_python:
-                command = [faiss_python, "-c", _FAISS, path, queries_path, kind]
-                subprocess.run([*command, str(os.cpu_count())], check=True)
-            sys.stdout.flush()
+            command = [path, queries_path, kind, str(os.cpu_count())]
+            with start_faiss(arguments.faiss_python, command) as faiss:
+                measure_kind(vectors, queries, kind, faiss, arguments.num_rounds)
 
 
-def time_ours(vectors: np.ndarray, queries: np.ndarray, kind: str):
+@contextlib.contextmanager
+def start_faiss(python: str | None, command: list[str]):
+    """Yields a function of a number of queries that returns the seconds of faiss; None without."""
+    if not python:
+        yield None
+        return
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([python, "-c", _FAISS, *command], **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+
+        def search(count: int) -> float:
+            process.stdin.write(f"{count}\n")
+            process.stdin.flush()
+            return float(process.stdout.readline())
+
+        yield search
+
+
+def measure_kind(vectors: np.ndarray, queries: np.ndarray, kind: str, faiss, num_rounds: int):
+    """Prints the seconds of both sides for one query and for all."""
     index = make_index(vectors, kind)
-    index.search(queries[:1], _K)  # which computes the norms, once for an index
+
+    def search(count: int) -> float:
+        start = time.perf_counter()
+        index.search(queries[:count], _K)
+        return time.perf_counter() - start
+
+    sides = {"ours": search} | ({"faiss": faiss} if faiss else {})
     for count in (1, len(queries)):
-        secs = []
-        for _ in range(3):
-            start = time.perf_counter()
-            index.search(queries[:count], _K)
-            secs.append(time.perf_counter() - start)
-        row = {"system": "ours", "kind": kind, "queries": count, "secs": min(secs)}
-        print(json.dumps(row | {"megabytes": round(index.vectors.nbytes / 1e6)}), flush=True)
+        secs = {name: [] for name in sides}
+        search(count)  # which computes the norms, once for an index
+        for _ in range(num_rounds):
+            for name, search_side in sides.items():
+                secs[name].append(search_side(count))
+        row = {"kind": kind, "megabytes": round(index.vectors.nbytes / 1e6), "queries": count}
+        for name, values in secs.items():
+            row |= {name: round(min(values), 4), f"{name}_median": round(np.median(values), 4)}
+        print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

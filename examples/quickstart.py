@@ -399,15 +399,13 @@ python run_classifier.py --task_name=text --data_dir={output}/topics --model=$MO
 echo 'The command sets a breakpoint.' | official-bert predict --model={output}/topics_model
 
 # Serve it.
-official-bert export_saved_model --model={output}/topics_model --export_dir={output}/export --export_text
-pip install -e '.[serving]'
-python examples/serving_server.py --model_name=topics --model_base_path={output}/export --rest_api_port=8501
+pip install -e '.[serve]'
+official-bert serve --model=topics={output}/topics_model
 
 # Query the server, in another terminal.
-curl -s http://localhost:8501/v1/models/topics:predict -H 'Content-Type: application/json' \\
-    -d '{{"instances": [{{"text_a": "The command sets a breakpoint."}}]}}'
+curl -s http://localhost:8501/v1/models/topics:classify -d '{{"instances": ["The command sets a breakpoint."]}}'
 
-Read on: docs/records.md (a corpus of your own), docs/pretraining.md, docs/finetuning.md, docs/serving.md.""")
+Read on: docs/records.md (a corpus of your own), docs/pretraining.md, docs/finetuning.md, docs/serving_http.md.""")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Sends a prediction request over REST or gRPC to TensorFlow Serving, or to
-examples/serving_server.py in its place.
+"""Sends a prediction request over REST or gRPC to TensorFlow Serving, or over REST to
+official-bert serve.
 
 The functions are made to be copied: `rest_predict` needs only numpy, and `grpc_predict` needs the
 extra `serving` of pyproject.toml. `make_inputs` makes the inputs of every signature; all

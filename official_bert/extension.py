@@ -27,6 +27,9 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "each of its methods is called. One object is made for each run of a fine-tuning command, "
         "before any set is read.",
         "pretraining": "The same for run_pretraining.",
+        "data_sets": "The argument `data_sets` of a training in Python, a mapping: name -> the "
+        "texts and flags of a set -> the examples of the sets train and dev, each by the name of "
+        "its set, and the values of further flags. Called before the options are made.",
         "model_methods": "No arguments -> a mapping: name of a method of all models -> a function "
         "whose first argument is the model. Called when models are imported, so that the module "
         "of the hook must not import them; its functions may.",
@@ -48,6 +51,9 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "predictor_methods": "No arguments -> a mapping: name of a method of "
         "official_bert.Predictor -> a function whose first argument is the Predictor. Called when "
         "a method that the Predictor's class lacks is used or listed.",
+        "predictor_model": "An opened model, and the settings that extensions add to "
+        "official_bert.Predictor -> the BatchedModel of serving/model.py that answers: the model "
+        "itself, or a part of it that a setting chooses. Called when a model is opened.",
         "classifier_trainings": "No arguments -> a mapping: name of a class method of "
         "official_bert.Classifier -> a function whose first argument is the class. Called when a "
         "name is read that the class lacks.",
@@ -68,6 +74,11 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "config.json or the weights beside it are read.",
         "export_writer": "The options of official-bert export_saved_model -> an ExportWriter of "
         "serving/export.py, or None. Called before the model is built.",
+        "export_formats": "No arguments -> a list of ExportFormats of serving/export_format.py. "
+        "Called when the flags of an export are listed, so that the module of the hook must not "
+        "import TensorFlow.",
+        "format_runtimes": "No arguments -> a list of FormatRuntimes of serving/export_format.py, "
+        "the runtimes of the files of formats. Called as export_formats is.",
         "export_runtimes": "No arguments -> an ExportRuntimes of "
         "serving/exported_model.py. Called when a model is opened.",
         "data_engine": "The options of create_pretraining_data -> a function of the options that "
@@ -132,6 +143,8 @@ class Family(NamedTuple):
         conversion_tasks: the names of tasks that convert_checkpoint accepts for a model with this
             head. A folder of `huggingface_class` without a record is one of the last of them.
         head_weights: the TF1 names of the head's weights, or their scope with a slash at its end.
+        encoder: the public class that opens its models in Python, if not Predictor and Classifier;
+            SentenceEncoder refuses those of another class.
     """
 
     task: str
@@ -141,6 +154,7 @@ class Family(NamedTuple):
     huggingface_class: str = ""
     conversion_tasks: tuple[str, ...] = ()
     head_weights: tuple[str, ...] = ()
+    encoder: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

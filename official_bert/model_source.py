@@ -287,9 +287,9 @@ class ModelSource:
             return
         if is_training:
             raise InputError(
-                f"--task_name={task_name}: {task_file} says {record.task_name}, on which "
-                "the model in --output_dir was trained; give the folder as --model, and another "
-                "--output_dir"
+                f"--output_dir={self.options.output_dir}: its model is trained on "
+                f"{record.task_name}, as {task_file} says, and this run is of {task_name}; give "
+                "the folder as --model, and another --output_dir"
             )
         logging.warning(
             "The model was trained on %s, as %s says, and not on %s: its results are those of "

@@ -28,6 +28,7 @@ SHARED = ROOT.parent / "shared"
 # tests/conftest.py.
 AS_SHIPPED = os.environ.get("AS_SHIPPED") == "1"
 
+_SERVE = "-e '.[serve]'"
 _SERVING = "-e '.[serving]'"
 _RUNTIMES = "-e '.[runtimes]'"
 _DATA = "-e '.[data]'"
@@ -44,21 +45,32 @@ INSTALLED_BY = {
     "kubeflow_trainer_api": _CLUSTERS,
     "kubernetes_validate": _CLUSTERS,
     "matplotlib": "-e '.[plots]'",
+    "mediapipe": _PEERS,
     "mteb": _PEERS,
     "nbclient": _NOTEBOOK,
     "onnx": _RUNTIMES,
     "onnxruntime": _RUNTIMES,
+    "openvino": "-e '.[openvino]'",
     "pandas": _DATA,
+    "prometheus_client": _SERVE,
     "pyarrow": _DATA,
     "ray": "-e '.[ray]'",
     "sentence_transformers": _PEERS,
+    "starlette": _SERVE,
     "tensorflow_serving": _SERVING,
     "tokenizers": _PEERS,
     "torch": _PEERS,
     "transformers": _PEERS,
+    "uvicorn": _SERVE,
 }  # the optional packages that tests use, with what pip installs them by
 # Packages in .venv-NAME, which `make install-NAME` makes.
-HAVING_AN_ENVIRONMENT = {"apache_beam": "beam", "libtpu": "tpu-compile"}
+HAVING_AN_ENVIRONMENT = {
+    "apache_beam": "beam",
+    "go": "routers",
+    "java": "routers",
+    "libtpu": "tpu-compile",
+    "onnxruntime_c_api.h": "routers",
+}
 
 
 @functools.cache

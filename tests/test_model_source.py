@@ -472,7 +472,8 @@ def test_a_folder_keeps_its_task(choice, tmp_path, caplog):
     assert "another task" not in caplog.text
     with pytest.raises(
         InputError,
-        match=r"--task_name=CoLA: .*out/task\.json says sst-2, .*; give the folder as --model",
+        match=r"--output_dir=.*out: its model is trained on sst-2, as .*out/task\.json says, and this "
+        "run is of CoLA; give the folder as --model",
     ):
         ModelSource(training).check_task("CoLA", registry.is_same)
     ModelSource(choice).check_task("CoLA", registry.is_same)

@@ -257,7 +257,7 @@ def test_version_and_date_agree():
 
 def test_the_release_is_short_enough_to_read():
     newest = read("CHANGELOG.md").split("\n## ")[1]
-    assert newest.count("\n") <= 60
+    assert newest.count("\n") <= 62
 
 
 def test_the_citation_names_this_port():

@@ -33,17 +33,32 @@ class WeightsInUse(tf1.Tf1Checkpoint):
 
     def read(self, name: str) -> np.ndarray:
         """Reads a weight by its TF1 name."""
-        value = self._read_average(name)
-        adapters = names.list_adapters(name)
-        if not self._stored.keys() & set(adapters):
+        value = self.read_base(name)
+        adapters = self.read_adapters(name)
+        if not adapters:
             return value
-        a, b = map(self._read_average, adapters)
+        a, b = adapters
         return value + a @ b  # without a factor, as in Keras' enable_lora
 
-    def _read_average(self, name: str) -> np.ndarray:
-        """Reads the average of a weight, or else the weight."""
+    def read_base(self, name: str) -> np.ndarray:
+        """Reads the average of a weight, or else the weight, without its adapters.
+
+        Args:
+            name: the TF1 name of the weight.
+        """
         average = f"{name}/{names.AVERAGE}"
         return super().read(average if average in self._stored else name)
+
+    def read_adapters(self, name: str) -> list[np.ndarray]:
+        """Reads the two matrices of LoRA of a weight; none if it has no adapters.
+
+        Args:
+            name: the TF1 name of the weight.
+        """
+        adapters = names.list_adapters(name)
+        if not self._stored.keys() & set(adapters):
+            return []
+        return [self.read_base(adapter) for adapter in adapters]
 
 
 def find_adapter_rank(shapes: Mapping[str, Sequence[int]]) -> int | None:

@@ -56,6 +56,7 @@ _DEFINE = {
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
     list[str]: flags.DEFINE_list,
+    tuple[str, ...]: flags.DEFINE_multi_string,  # a flag that may be repeated
 }
 
 

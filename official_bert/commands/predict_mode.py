@@ -10,7 +10,8 @@ import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar, NamedTuple
 
-from official_bert.options.serving import STANDARD, PredictOptions
+from official_bert.io.errors import InputError
+from official_bert.options.serving import STANDARD, STOP, PredictOptions
 from official_bert.serving.predictor import Predictor
 
 
@@ -113,6 +114,40 @@ class PredictMode:
 
     def finish(self) -> None:
         """Logs a summary after the last answer."""
+
+
+class FileMode(PredictMode):
+    """A mode that reads the whole input and writes one file of its own."""
+
+    writes_answers = False
+
+    def __init__(self, options: PredictOptions, path: str):
+        """Makes a mode.
+
+        Args:
+            options: the flags of the command.
+            path: the file to write, the value of the mode's flag.
+
+        Raises:
+            InputError: a flag of the answers is there.
+        """
+        super().__init__(options)
+        self._path = path
+        if options.output_file != STANDARD:
+            raise InputError(
+                f"--output_file: does not go with {self.flag}, the one file that is written; leave "
+                "it out"
+            )
+        if options.on_error != STOP:
+            raise InputError(
+                f"--on_error=report: does not go with {self.flag}, which has no place for errors; "
+                "leave it out"
+            )
+
+    @property
+    def output_file(self) -> str:
+        """The file that is written."""
+        return self._path
 
 
 class InputTable(abc.ABC):

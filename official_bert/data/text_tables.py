@@ -177,7 +177,9 @@ def _read_lines(path: str) -> list[Example]:
 
 def _warn_of_tabs(path: str):
     """Warns of sentences that are the rows of a table."""
-    if all("\t" in text for _, text in numbered_lines(path, decompresses=True) if text.strip()):
+    lines = (text for _, text in numbered_lines(path, decompresses=True) if text.strip())
+    first = next(lines, "")
+    if "\t" in first and all("\t" in text for text in lines):
         errors.warn(
             "%s: has a tab in each line, which is read as one text; for a table, give "
             "--data_format=tsv",

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Mapping
+import itertools
+import os
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from official_bert import catalog
+from official_bert.data.text_tables import Example, make_examples
 from official_bert.fine_tuning import earlier_training
 from official_bert.fine_tuning.run import fine_tune
-from official_bert.io import progress
-from official_bert.io.errors import InputError, did_you_mean
+from official_bert.io import progress, reading
+from official_bert.io.errors import InputError, did_you_mean, naming_arguments
 from official_bert.model_dir import has_checkpoints
 from official_bert.model_source import resolve
 from official_bert.options.fields import value_type
@@ -127,3 +130,111 @@ def train_in_folder(
         score = fine_tune(options, sets, {run_log.ROWS_DIGEST: training_set_digest})
         if score:
             progress.show_result(f"{options.output_dir}: {score.metric} {score.value:.4g}")
+
+
+class TextTraining(NamedTuple):
+    """A function that trains a model on texts in memory.
+
+    Attributes:
+        function: the name of the function, for messages.
+        command: the command that does the same with files.
+        family: the family of its task.
+        excluded_flags: the flags of the command that are no arguments of the function.
+        replacements: parts of messages about flags, and what they are in a call.
+    """
+
+    function: str
+    command: str
+    family: str
+    excluded_flags: Collection[str]
+    replacements: Mapping[str, str]
+
+
+class TextSets(NamedTuple):
+    """The texts of a training.
+
+    Attributes:
+        texts: the examples of the training set.
+        labels: their labels; None for none.
+        dev: the examples that the model is evaluated on, or a tuple of them and their labels; None
+            for no evaluation.
+        data_sets: several sets in place of these, by name; None for one set.
+    """
+
+    texts: Iterable | None
+    labels: Iterable | None
+    dev: Iterable | tuple[Iterable, Iterable | None] | None
+    data_sets: Mapping[str, Mapping[str, Any]] | None
+
+    def load(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the examples of the sets train and dev, and the values of further flags.
+
+        Raises:
+            InputError: an example is none, or the arguments do not fit each other.
+        """
+        if self.data_sets is not None:
+            if any(value is not None for value in self[:3]):
+                raise InputError(
+                    "data_sets: does not go with texts, labels and dev; write them into its sets"
+                )
+            for load_data_sets in catalog.hooks("data_sets"):
+                return load_data_sets(self.data_sets)
+            raise InputError("data_sets: needs the extension mixtures, which is not there")
+        if self.texts is None:
+            raise InputError("texts: are missing; give examples, or data_sets")
+        examples = {"train": make_examples(self.texts, self.labels, "train")}
+        if self.dev is not None:
+            texts, labels = self.dev if isinstance(self.dev, tuple) else (self.dev, None)
+            examples["dev"] = make_examples(texts, labels, "dev")
+        return examples, {}
+
+
+def train_on_texts(
+    training: TextTraining,
+    folder: str | os.PathLike,
+    sets: TextSets,
+    model: str | os.PathLike | None,
+    flags: Mapping[str, Any],
+    handling: Handling,
+) -> dict[str, float] | None:
+    """Trains a model of texts in a folder.
+
+    Args:
+        training: the function that is called.
+        folder: the folder.
+        sets: the texts.
+        model: the folder or the name of the model to begin with.
+        flags: further flags of the command by name.
+        handling: what is done with a folder that holds another training.
+
+    Returns:
+        The metrics of the dev sets; None without one.
+
+    Raises:
+        InputError: an argument, the data or the folder cannot be used.
+    """
+    fields = list_arguments(training.command, training.excluded_flags)
+    with naming_arguments(fields, training.replacements):
+        examples, set_flags = sets.load()
+        values = check_flags(flags, fields, training.function, training.command)
+        with progress.shown_in_python(bool(handling.verbose)):
+            options = catalog.options_class(training.command)(
+                output_dir=os.fspath(folder),
+                model=model and os.fspath(model),
+                do_train=True,
+                do_eval="dev" in examples,
+                **values,
+                **set_flags,
+            )
+        digest = earlier_training.rows_digest(_list_rows(examples["train"]))
+        train_in_folder(options, training.family, examples, digest, handling)
+    if "dev" not in examples:
+        return None
+    return reading.read_metrics(os.path.join(options.output_dir, "eval_results.txt"))
+
+
+def _list_rows(examples: list[Example] | Mapping[str, list[Example]]) -> Iterable[tuple]:
+    """Returns the texts and labels of one set, or of several."""
+    if isinstance(examples, Mapping):
+        examples = list(itertools.chain(*examples.values()))
+    return (example[1:] for example in examples)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from official_bert.graph_text.tokenizer import TextTokenizer, to_int32
+from official_bert.graph_text.graph_tokenizer import GraphTokenizer
+from official_bert.graph_text.vectors import count_up_to_each, to_int32
 
 # The batch size of `run_in_batches`.
 _NUM_BATCH_WINDOWS = 32
@@ -90,7 +91,7 @@ class TextReader(InputBuilder):
         tokenizer: the tokenizer of the texts.
     """
 
-    tokenizer: TextTokenizer
+    tokenizer: GraphTokenizer
 
     def inputs(
         self,
@@ -207,17 +208,23 @@ class TextReader(InputBuilder):
         lasts = _select_values(positions, is_last[1:])
         num_words = to_int32(starts.row_lengths())  # [batch]
         starts = starts.to_tensor()  # [batch, words]
-        ends = 1 + lasts.to_tensor(tf.int32.max - 1)
+        ends = 1 + lasts.to_tensor()
         # If a window begins with word w, the next window begins with the first word that does not
-        # fit in it completely.
-        following = tf.searchsorted(ends, starts + room, side="right")  # [batch, words]
+        # fit in it completely: the word of the first WordPiece behind the window.
+        text_lengths = to_int32(pieces.row_lengths())
+        piece_words = count_up_to_each(is_first) - 1
+        first_words = tf.cumsum(num_words, exclusive=True)
+        behind = starts + room
+        has_next = behind < text_lengths[:, None]
+        flat_behind = to_int32(pieces.row_starts())[:, None] + behind
+        next_words = tf.gather(piece_words, tf.where(has_next, flat_behind, 0))
+        following = tf.where(has_next, next_words - first_words[:, None], num_words[:, None])
         rows = _follow_chains(following, num_words)  # [windows, 2]: text, first word
         texts = rows[:, 0]
         first = tf.gather_nd(starts, rows)
         last_words = tf.gather_nd(following, rows) - 1
         last_rows = tf.stack([texts, last_words], axis=1)
         end = tf.gather_nd(ends, last_rows)
-        text_lengths = to_int32(pieces.row_lengths())
         # Fill the window with the text around its words, if possible equally on both sides.
         num_after = tf.gather(text_lengths, texts) - end
         spare = room - (end - first)
@@ -453,9 +460,9 @@ def _pack(
 
 def _truncate_rows(rows: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
     """Returns the first counts[row] values of each row."""
-    columns = tf.ragged.range(rows.row_lengths())
-    is_kept = columns < counts[:, None]
-    return tf.ragged.boolean_mask(rows, is_kept)
+    positions = _range_rows(rows)
+    value_counts = tf.gather(to_int32(counts), rows.value_rowids())
+    return _select_values(rows, positions.values < value_counts)
 
 
 def _select_values(rows: tf.RaggedTensor, is_selected: tf.Tensor) -> tf.RaggedTensor:

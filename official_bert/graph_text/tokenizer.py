@@ -9,10 +9,9 @@ only core operations of TensorFlow:
   one WordPiece from every word that is left.
 """
 
-import functools
 import os
 import tempfile
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -28,14 +27,26 @@ from official_bert.graph_text.character_classes import (
     CharacterTables,
     character_tables,
 )
-from official_bert.io.errors import InputError
+from official_bert.graph_text.graph_tokenizer import (
+    Characters,
+    GraphTokenizer,
+    SplitTexts,
+    Tokens,
+    WordPieces,
+)
+from official_bert.graph_text.vectors import (
+    concat_fields,
+    count_up_to_each,
+    following,
+    gather_fields,
+    indices,
+    previous,
+    to_int32,
+    true_indices,
+)
 from official_bert.tokenization import FullTokenizer, write_vocabulary
 
 _SIGMA, _FINAL_SIGMA = map(ord, "Σς")
-# The characters that separate the words of a document, as in tasks/squad/examples.py.
-_WHITE_SPACE = " \t\r\n\u202f"
-_Fields = TypeVar("_Fields")
-to_int32 = functools.partial(tf.cast, dtype=tf.int32)
 
 
 class _Characters(NamedTuple):
@@ -74,89 +85,8 @@ class _Tokens(NamedTuple):
     spans: tf.Tensor
 
 
-class _WordPieces(NamedTuple):
-    """WordPieces, each field int32[pieces].
-
-    Attributes:
-        ids: their ids.
-        tokens: the indices of their tokens.
-        starts: the index of the first character in the token.
-        lengths: their numbers of characters.
-    """
-
-    ids: tf.Tensor
-    tokens: tf.Tensor
-    starts: tf.Tensor
-    lengths: tf.Tensor
-
-
-class _Words(NamedTuple):
-    """The words of all texts: the parts between white space, or the basic tokens.
-
-    Attributes:
-        firsts: int32[words], the index of each word's first character among those of all texts.
-        lengths: int32[words], their numbers of characters.
-        numbers: int32[characters], the index of each character's word among those of all texts.
-    """
-
-    firsts: tf.Tensor
-    lengths: tf.Tensor
-    numbers: tf.Tensor
-
-
-class _PlacedPieces(NamedTuple):
-    """WordPieces with their places in the texts, each field int32[pieces].
-
-    Attributes:
-        ids: their ids.
-        firsts: the index of the first character of the piece's token, or else of its word, among
-            those of all texts.
-        starts: the number of characters between this one and the first character of the piece.
-        lengths: their numbers of characters.
-        words: the indices of their words among those of all texts.
-    """
-
-    ids: tf.Tensor
-    firsts: tf.Tensor
-    starts: tf.Tensor
-    lengths: tf.Tensor
-    words: tf.Tensor
-
-
-class Pieces(NamedTuple):
-    """The WordPieces of texts with their offsets.
-
-    Offsets count the characters (code points) of `readable(text)`, as Python does, and as
-    `tf.strings.substr` does with unit="UTF8_CHAR".
-
-    If a basic token has another number of characters than its part of the text, for example because
-    of a combining accent, its pieces have the offsets of the token. Removed and added characters
-    may balance, as in Bengali words of which one vowel sign is left out and another becomes two.
-    The offsets of a piece are then those of the characters with its indices, as in the original's
-    get_final_text.
-
-    White space separates words, as in the documents of tasks/squad/examples.py, or they are the
-    basic tokens.
-
-    Attributes:
-        ids: int32[texts, (pieces)], the ids of the WordPieces.
-        starts: int32[texts, (pieces)], the offset of each piece's first character.
-        ends: int32[texts, (pieces)], the offset behind its last character.
-        words: int32[texts, (pieces)], the index of the piece's word in the text.
-        word_starts: int32[texts, (words)], the offset of each word's first character.
-        word_ends: int32[texts, (words)], the offset behind its last character.
-    """
-
-    ids: tf.RaggedTensor
-    starts: tf.RaggedTensor
-    ends: tf.RaggedTensor
-    words: tf.RaggedTensor
-    word_starts: tf.RaggedTensor
-    word_ends: tf.RaggedTensor
-
-
-class TextTokenizer(tf.Module):
-    """An in-graph tokenizer that returns the same ids as FullTokenizer."""
+class TextTokenizer(GraphTokenizer):
+    """A tokenizer of the core operations of TensorFlow."""
 
     def __init__(self, tokenizer: FullTokenizer, folder: str):
         """Creates the tables and writes the vocabulary.
@@ -166,7 +96,7 @@ class TextTokenizer(tf.Module):
             folder: the folder in which the vocabulary is written. The file must stay there until
                 the model is saved, because it becomes an asset of the SavedModel.
         """
-        super().__init__(name="text_tokenizer")
+        super().__init__(tokenizer)
         basic = tokenizer.basic_tokenizer
         self._do_lower_case = basic.do_lower_case
         self._strip_accents = basic.strip_accents
@@ -176,8 +106,6 @@ class TextTokenizer(tf.Module):
         self._tables = CharacterTables(*variables)
         wordpiece = tokenizer.wordpiece_tokenizer
         self._max_word_chars = wordpiece.max_input_chars_per_word
-        self._unknown_id = tokenizer.vocab[wordpiece.unk_token]
-        self._mask_id = tokenizer.vocab.get("[MASK]")
         piece_lengths = (len(piece.removeprefix("##")) for piece in tokenizer.vocab)
         self._longest_piece = max(piece_lengths)
         # TensorFlow shares a process's tables by the path of their file, so every table gets
@@ -193,120 +121,26 @@ class TextTokenizer(tf.Module):
         )
         self._vocabulary = tf.lookup.StaticHashTable(initializer, default_value=-1)
 
-    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Encodes texts as FullTokenizer.encode does.
-
-        Args:
-            texts: string[texts].
-
-        Returns:
-            The ids, int32[texts, (pieces)].
-        """
+    def split(self, texts: tf.Tensor, is_each_alone: bool = False) -> SplitTexts:
+        """Splits texts; see `GraphTokenizer.split`."""
         characters = self._characters(texts)
-        tokens = self._basic_tokens(characters)
-        pieces = self._wordpieces(tokens)
-        firsts = tf.gather(tokens.firsts, pieces.tokens)
-        return split_by_text(characters, pieces.ids, firsts)
-
-    def encode_with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Encodes texts like `encode`, except that `[MASK]` in a text becomes the mask token.
-
-        Args:
-            texts: string[texts].
-
-        Returns:
-            The ids, int32[texts, (pieces)].
-
-        Raises:
-            InputError: the vocabulary lacks [MASK].
-        """
-        if self._mask_id is None:
-            raise InputError(
-                "the vocabulary lacks [MASK], so no text can contain it; use the vocabulary of the "
-                "model"
-            )
-        parts = tf.strings.split(texts, "[MASK]")  # string[texts, (parts)]
-        part_numbers = tf.ragged.range(parts.row_lengths())
-        is_after_mask = part_numbers.values > 0
-        mask_counts = tf.cast(is_after_mask, tf.int64)  # of each part, 0 or 1
-        num_masks = tf.reduce_sum(mask_counts)
-        masks = tf.RaggedTensor.from_row_lengths(
-            values=tf.fill([num_masks], self._mask_id),
-            row_lengths=mask_counts,
-        )
-        part_ids = self.encode(parts.values)
-        ids = tf.concat([masks, part_ids], axis=1)
-        return parts.with_values(ids).merge_dims(1, 2)
-
-    def pieces(
-        self, texts: tf.Tensor, unknown_words: bool = False, splits_tokens: bool = False
-    ) -> Pieces:
-        """Splits texts into WordPieces with their offsets.
-
-        Args:
-            texts: string[texts].
-            unknown_words: whether a word without WordPieces, such as a lone accent, becomes [UNK].
-            splits_tokens: whether each basic token, such as a full stop or an ideograph, is a word.
-                Otherwise, white space separates words.
-        """
-        characters = self._characters(texts)
-        tokens = self._basic_tokens(characters, is_each_alone=splits_tokens)
-        words = _list_tokens(characters, tokens) if splits_tokens else _find_words(characters)
-        pieces = self._place_pieces(tokens, words)
-        if unknown_words:
-            pieces = self._add_unknown_words(pieces, words)
-
-        # Split words and pieces by text.
-        starts = pieces.starts + tf.gather(characters.offsets, pieces.firsts)
-        word_offsets = tf.gather(characters.offsets, words.firsts)
-        word_starts = split_by_text(characters, word_offsets, words.firsts)
-        rows = split_by_text(characters, pieces.words, pieces.firsts)
-        first_words = to_int32(word_starts.row_starts())  # the first word of each text
-        words_before = tf.gather(first_words, rows.value_rowids())
-        return Pieces(
-            ids=rows.with_values(pieces.ids),
-            starts=rows.with_values(starts),
-            ends=rows.with_values(starts + pieces.lengths),
-            words=rows.with_values(pieces.words - words_before),
-            word_starts=word_starts,
-            word_ends=word_starts.with_values(word_offsets + words.lengths),
+        tokens = self._basic_tokens(characters, is_each_alone)
+        return SplitTexts(
+            characters=Characters(characters.codes, characters.offsets),
+            tokens=Tokens(tokens.lengths, tokens.firsts, tokens.spans),
+            pieces=self._wordpieces(tokens),
         )
 
-    def _place_pieces(self, tokens: _Tokens, words: _Words) -> _PlacedPieces:
-        """Splits tokens into WordPieces, and finds their places in the texts."""
-        pieces = self._wordpieces(tokens)
-        firsts = tf.gather(tokens.firsts, pieces.tokens)
-        spans = tf.gather(tokens.spans, pieces.tokens)
-        token_lengths = tf.gather(tokens.lengths, pieces.tokens)
-        # If a token has as many characters as its part of the text, each character corresponds to
-        # one of the text.
-        is_exact = spans == token_lengths
-        return _PlacedPieces(
-            ids=pieces.ids,
-            firsts=firsts,
-            starts=tf.where(is_exact, pieces.starts, 0),
-            lengths=tf.where(is_exact, pieces.lengths, spans),
-            words=tf.gather(words.numbers, firsts),
+    def substrings(
+        self, texts: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+    ) -> tf.Tensor:
+        """Cuts parts out of texts; see `GraphTokenizer.substrings`."""
+        return tf.strings.substr(
+            tf.gather(readable(texts), rows),
+            pos=starts,
+            len=ends - starts,
+            unit="UTF8_CHAR",
         )
-
-    def _add_unknown_words(self, pieces: _PlacedPieces, words: _Words) -> _PlacedPieces:
-        """Adds [UNK] for each word without WordPieces."""
-        num_pieces = tf.math.unsorted_segment_sum(
-            data=tf.ones_like(pieces.words),
-            segment_ids=pieces.words,
-            num_segments=tf.size(words.firsts),
-        )
-        empty_words = _true_indices(num_pieces == 0)
-        unknown_pieces = _PlacedPieces(
-            ids=tf.fill(tf.shape(empty_words), self._unknown_id),
-            firsts=tf.gather(words.firsts, empty_words),
-            starts=tf.zeros_like(empty_words),
-            lengths=tf.gather(words.lengths, empty_words),
-            words=empty_words,
-        )
-        pieces = _concat_fields(pieces, unknown_pieces)
-        order = tf.argsort(pieces.words, stable=True)
-        return _gather_fields(pieces, order)
 
     def _look_up(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the classes and the outputs of code points, each int32[codes]."""
@@ -325,14 +159,14 @@ class TextTokenizer(tf.Module):
         is_alone = _has(classes, ALONE)
         is_blank = _has(classes, BLANK)
         # A part begins at a lone character, after it, and where blanks begin or end.
-        is_after_lone = _previous(is_alone, first=True)
-        is_after_blank = _previous(is_blank, first=False)
+        is_after_lone = previous(is_alone, first=True)
+        is_after_blank = previous(is_blank, first=False)
         is_blank_edge = is_blank != is_after_blank
         part_starts = (offsets == 0) | is_alone | is_after_lone | is_blank_edge
         return _Characters(
             codes=codes,
             offsets=offsets,
-            parts=_count_up_to_each(part_starts) - 1,
+            parts=count_up_to_each(part_starts) - 1,
             part_starts=part_starts,
             classes=classes,
         )
@@ -352,9 +186,9 @@ class TextTokenizer(tf.Module):
             codes = self._with_final_sigmas(characters, texts)
         _, outputs = self._look_up(codes)
         # Replace each character by nothing, by one character, or by several.
-        source = tf.repeat(_indices(codes), counts)  # [new characters]
+        source = tf.repeat(indices(codes), counts)  # [new characters]
         first_numbers = tf.cumsum(counts, exclusive=True)
-        number = _indices(source) - tf.gather(first_numbers, source)
+        number = indices(source) - tf.gather(first_numbers, source)
         output = tf.gather(outputs, source)
         is_single = tf.gather(counts, source) == 1
         expansion_index = tf.where(is_single, 0, output + number)
@@ -371,8 +205,8 @@ class TextTokenizer(tf.Module):
             nrows=tf.cast(num_parts, tf.int64),
         )
         lengths = to_int32(part_codes.row_lengths())
-        firsts = _true_indices(characters.part_starts)
-        ends = _next(firsts, last=tf.size(codes))
+        firsts = true_indices(characters.part_starts)
+        ends = following(firsts, last=tf.size(codes))
         spans = ends - firsts
         is_token = lengths > 0
         strings = tf.strings.unicode_encode(part_codes, "UTF-8")
@@ -398,8 +232,8 @@ class TextTokenizer(tf.Module):
         is_cased = tf.concat([[False], is_cased, [False]], 0)
         texts = tf.boolean_mask(texts, counts)
         texts = tf.concat([[-1], texts, [-1]], 0)
-        sigmas = _true_indices(codes == _SIGMA)
-        index = tf.gather(_count_up_to_each(counts), sigmas)  # among the counting ones
+        sigmas = true_indices(codes == _SIGMA)
+        index = tf.gather(count_up_to_each(counts), sigmas)  # among the counting ones
         text = tf.gather(texts, index)
 
         def is_cased_neighbour(step: int) -> tf.Tensor:
@@ -430,10 +264,10 @@ class TextTokenizer(tf.Module):
         """
         classes, _ = self._look_up(codes)
         classes //= COMBINING_CLASS
-        stripped = _count_up_to_each(_has(characters.classes, STRIPPED_STARTER))
-        groups = _count_up_to_each(classes == 0)
+        stripped = count_up_to_each(_has(characters.classes, STRIPPED_STARTER))
+        groups = count_up_to_each(classes == 0)
         groups += tf.gather(characters.parts + stripped, source)
-        marks = _true_indices(classes > 0)
+        marks = true_indices(classes > 0)
         mark_groups = tf.gather(groups, marks)
         keys = mark_groups * COMBINING_CLASS + tf.gather(classes, marks)
         order = tf.argsort(keys, stable=True)
@@ -444,7 +278,7 @@ class TextTokenizer(tf.Module):
             updates=tf.gather(mark_codes, order),
         )
 
-    def _wordpieces(self, tokens: _Tokens) -> _WordPieces:
+    def _wordpieces(self, tokens: _Tokens) -> WordPieces:
         """Splits tokens into WordPieces.
 
         A token that WordPieces do not cover, or a very long one, becomes [UNK].
@@ -452,12 +286,12 @@ class TextTokenizer(tf.Module):
         ids = to_int32(self._vocabulary.lookup(tokens.strings))
         is_too_long = tokens.lengths > self._max_word_chars
         ids = tf.where(is_too_long, self._unknown_id, ids)
-        words = _true_indices(ids < 0)  # the tokens that are cut
+        words = true_indices(ids < 0)  # the tokens that are cut
         # Each other token is one WordPiece, which begins at 0.
         is_whole = ids >= 0
         whole_ids = tf.boolean_mask(ids, is_whole)
-        whole_tokens = tf.boolean_mask(_indices(ids), is_whole)
-        pieces = _WordPieces(
+        whole_tokens = tf.boolean_mask(indices(ids), is_whole)
+        pieces = WordPieces(
             ids=whole_ids,
             tokens=whole_tokens,
             starts=tf.zeros_like(whole_ids),
@@ -465,8 +299,8 @@ class TextTokenizer(tf.Module):
         )
 
         def cut(
-            words: tf.Tensor, starts: tf.Tensor, pieces: _WordPieces
-        ) -> tuple[tf.Tensor, tf.Tensor, _WordPieces]:
+            words: tf.Tensor, starts: tf.Tensor, pieces: WordPieces
+        ) -> tuple[tf.Tensor, tf.Tensor, WordPieces]:
             """Cuts the longest WordPieces of the tokens `words` at `starts`, int32[words]."""
             rest = tf.gather(tokens.lengths, words) - starts
             longest_rest = tf.reduce_max(rest)
@@ -494,7 +328,7 @@ class TextTokenizer(tf.Module):
             has_piece = longest > 0
             column = tf.maximum(longest - 1, 0)
             longest_ids = to_int32(tf.gather(ids, column, batch_dims=1))
-            new_pieces = _WordPieces(
+            new_pieces = WordPieces(
                 ids=tf.where(has_piece, longest_ids, -1),
                 tokens=words,
                 starts=starts,
@@ -503,10 +337,10 @@ class TextTokenizer(tf.Module):
             has_rest = has_piece & (longest < rest)
             next_words = tf.boolean_mask(words, has_rest)
             next_starts = tf.boolean_mask(starts + longest, has_rest)
-            return next_words, next_starts, _concat_fields(pieces, new_pieces)
+            return next_words, next_starts, concat_fields(pieces, new_pieces)
 
         vector = tf.TensorShape([None])
-        vectors = _WordPieces(vector, vector, vector, vector)
+        vectors = WordPieces(vector, vector, vector, vector)
         _, _, pieces = tf.while_loop(
             cond=lambda words, *_: tf.size(words) > 0,
             body=cut,
@@ -526,46 +360,12 @@ class TextTokenizer(tf.Module):
         )
         # An unknown token is one piece.
         is_first_piece = pieces.starts == 0
-        rows = _true_indices(~is_unknown | is_first_piece)
+        rows = true_indices(~is_unknown | is_first_piece)
         # Sort by token. The loop has cut the pieces of a token in the order of their starts.
         row_tokens = tf.gather(pieces.tokens, rows)
         row_order = tf.argsort(row_tokens, stable=True)
         order = tf.gather(rows, row_order)
-        return _gather_fields(pieces, order)
-
-
-def _find_words(characters: _Characters) -> _Words:
-    """Finds the words of the texts."""
-    codes = characters.codes.values
-    white_codes = [ord(character) for character in _WHITE_SPACE]
-    is_white = tf.reduce_any(codes[:, None] == white_codes, axis=1)
-    is_text_start = characters.offsets == 0
-    is_text_end = _next(is_text_start, last=True)
-    is_after_white = _previous(is_white, first=True)
-    is_before_white = _next(is_white, last=True)
-    is_word_start = ~is_white & (is_text_start | is_after_white)
-    is_word_end = ~is_white & (is_text_end | is_before_white)
-    firsts = _true_indices(is_word_start)
-    lasts = _true_indices(is_word_end)
-    return _Words(
-        firsts=firsts,
-        lengths=1 + lasts - firsts,
-        numbers=_count_up_to_each(is_word_start) - 1,
-    )
-
-
-def _list_tokens(characters: _Characters, tokens: _Tokens) -> _Words:
-    """Returns the basic tokens as words."""
-    num_firsts = tf.math.unsorted_segment_sum(
-        data=tf.ones_like(tokens.firsts),
-        segment_ids=tokens.firsts,
-        num_segments=tf.size(characters.offsets),
-    )
-    return _Words(
-        firsts=tokens.firsts,
-        lengths=tokens.spans,
-        numbers=tf.cumsum(num_firsts) - 1,
-    )
+        return gather_fields(pieces, order)
 
 
 def readable(texts: tf.Tensor) -> tf.Tensor:
@@ -586,64 +386,3 @@ def readable(texts: tf.Tensor) -> tf.Tensor:
 def _has(classes: tf.Tensor, bit: int) -> tf.Tensor:
     """Returns whether each class has a bit."""
     return classes & bit > 0
-
-
-def _indices(values: tf.Tensor) -> tf.Tensor:
-    """Returns the indices of the values of a vector: int32[values]."""
-    return tf.range(tf.size(values))
-
-
-def _true_indices(is_chosen: tf.Tensor) -> tf.Tensor:
-    """Returns the indices of the true values of a vector: int32[true values]."""
-    indices = tf.where(is_chosen)[:, 0]
-    return to_int32(indices)
-
-
-def _count_up_to_each(is_chosen: tf.Tensor) -> tf.Tensor:
-    """Returns the number of true values up to each value of a vector, including it."""
-    return tf.cumsum(to_int32(is_chosen))
-
-
-def _previous(values: tf.Tensor, first: bool) -> tf.Tensor:
-    """Returns the value before each one of a vector, and `first` for the first one."""
-    values = tf.concat([[first], values], 0)
-    return values[:-1]
-
-
-def _next(values: tf.Tensor, last: bool | tf.Tensor) -> tf.Tensor:
-    """Returns the value behind each one of a vector, and `last` for the last one."""
-    values = tf.concat([values, [last]], 0)
-    return values[1:]
-
-
-def _concat_fields(first: _Fields, second: _Fields) -> _Fields:
-    """Appends the values in each field of a named tuple to those of another."""
-
-    def concat(*values: tf.Tensor) -> tf.Tensor:
-        return tf.concat(values, 0)
-
-    return tf.nest.map_structure(concat, first, second)
-
-
-def _gather_fields(fields: _Fields, indices: tf.Tensor) -> _Fields:
-    """Returns the values at some indices in each field of a named tuple."""
-    return tf.nest.map_structure(lambda values: tf.gather(values, indices), fields)
-
-
-def split_by_text(characters: _Characters, values: tf.Tensor, firsts: tf.Tensor) -> tf.RaggedTensor:
-    """Splits values, which are in the order of the texts, into one row for each text.
-
-    Args:
-        characters: the characters of all texts.
-        values: the values, [values, ...].
-        firsts: int32[values], the indices of the values' characters among those of all texts.
-
-    Returns:
-        [texts, (values), ...].
-    """
-    texts = tf.gather(characters.codes.value_rowids(), firsts)
-    return tf.RaggedTensor.from_value_rowids(
-        values=values,
-        value_rowids=texts,
-        nrows=characters.codes.nrows(),
-    )

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 # The signals that ask a process to end, besides Ctrl-C.
@@ -172,16 +172,22 @@ def list_cpus() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
-def limit_to_cpus(process_id: int, cpus: Collection[int]) -> None:
-    """Lets a process run on some CPUs only.
+@contextlib.contextmanager
+def limited_to_cpus(cpus: Collection[int]) -> Iterator[None]:
+    """Lets the processes that start in the context run on some CPUs only, from their beginning.
 
     Args:
-        process_id: the number of the process. One that has ended is left alone.
         cpus: the numbers of the CPUs, of those that `list_cpus` returns; none for all.
     """
-    if cpus:
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(process_id, cpus)
+    if not cpus:
+        yield
+        return
+    cpus_before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)  # This thread's, which its child processes inherit.
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cpus_before)
 
 
 def has_input(descriptor: int) -> bool:

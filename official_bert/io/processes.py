@@ -9,6 +9,7 @@ import atexit
 import concurrent.futures
 import contextlib
 import itertools
+import shutil
 import signal
 import subprocess
 import threading
@@ -35,6 +36,7 @@ NEXT_MESSAGE_SECS = 30.0
 _IDLE_SECS = 0.1
 MAX_IDLE_WAIT_SECS = 60.0
 
+_COMMIT_LETTERS = 10
 _POLL_SECS = 0.05  # between two looks at the commands of a pool
 
 # The signals that arrived within `deferred`; None outside of it.
@@ -208,7 +210,7 @@ class Processes:
             **settings: further arguments of subprocess.Popen.
         """
         # A signal between the next two statements would leave a process that nobody ends.
-        with held_back():
+        with held_back(), operating_system.limited_to_cpus(cpus):
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -217,7 +219,6 @@ class Processes:
                 **settings,
             )
             self._started.append(process)
-        operating_system.limit_to_cpus(process.pid, cpus)
         return process
 
     def statuses(self) -> list[int | None]:
@@ -301,6 +302,24 @@ class CommandPool:
                     self._free_shares.append(cpus)
                     return key, status
             time.sleep(_POLL_SECS)
+
+
+def read_commit(folder: str) -> str | None:
+    """Returns the first letters of the commit of a Git checkout; None without Git or a checkout.
+
+    Args:
+        folder: a folder of the checkout.
+    """
+    if shutil.which("git") is None:
+        return None
+    process = subprocess.run(
+        ["git", "rev-parse", "HEAD"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return process.stdout.strip()[:_COMMIT_LETTERS] if process.returncode == 0 else None
 
 
 def share_cpus(num_shares: int) -> list[list[int]]:

@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import math
+import os
 import re
 import tomllib
 import zlib
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_BYTES = 1 << 16
 _PART_BYTES = 1 << 20
+_LONG_LINE = 1000  # bytes of a line of a log, which few lines reach
 _GZIP = b"\x1f\x8b"
 _COMPRESSED = {
     _GZIP: "gzip",
@@ -86,6 +88,19 @@ def read_metrics(path: str) -> dict[str, float]:
     """
     pairs = (line.rsplit(" = ", 1) for line in read_lines(path))
     return {name: float(value) for name, value in pairs}
+
+
+def read_last_lines(path: str, count: int) -> list[str]:
+    """Returns the last lines of a log, with a sign for what is not UTF-8.
+
+    Args:
+        path: the path of the file.
+        count: the number of lines; fewer if they are very long.
+    """
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - count * _LONG_LINE))
+        text = file.read().decode("utf-8", "replace")
+    return text.splitlines()[-count:]
 
 
 def unpacked_size(path: str) -> int | None:

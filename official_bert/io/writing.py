@@ -13,6 +13,7 @@ import functools
 import glob as local_glob
 import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, TextIO, overload
@@ -236,6 +237,23 @@ def replacing_folder(path: str) -> Iterator[str]:
     finally:
         with contextlib.suppress(Exception):
             files.remove_folder(temporary)
+
+
+def copy_files(patterns: Iterable[str], folder: str) -> None:
+    """Copies files into a folder, in the order of their globs. None is ever there in part.
+
+    Args:
+        patterns: the globs of the files; one without a match adds none.
+        folder: the folder, which exists.
+
+    Raises:
+        InputError: a copy cannot be written.
+    """
+    for pattern in patterns:
+        for path in files.matching(pattern):
+            copy = os.path.join(folder, os.path.basename(path))
+            with files.open_file(path, "rb") as source, replacing(copy, "wb") as target:
+                shutil.copyfileobj(source, target)
 
 
 def append_line(path: str, line: str) -> None:

@@ -6,7 +6,9 @@ configuration applies to the encoder, and to the heads of pre-training.
 B batch   S length   P predictions per sequence   V vocabulary   K outputs
 """
 
-from collections.abc import Mapping
+import contextlib
+import contextvars
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -36,6 +38,21 @@ from official_bert.modeling.layers import (
 CLASSIFIER_DROPOUT = 0.1
 HEAD_INITIALIZER_RANGE = 0.02
 _HEAD_DROPOUT_INDEX = 1 << 20  # larger than every index in the encoder
+_SHARED_ENCODER: contextvars.ContextVar = contextvars.ContextVar("shared_encoder", default=None)
+
+
+@contextlib.contextmanager
+def share_encoder(encoder: BertModel) -> Iterator[None]:
+    """A context in which models with a head are made on an existing encoder.
+
+    Args:
+        encoder: the encoder of all these models.
+    """
+    token = _SHARED_ENCODER.set(encoder)
+    try:
+        yield
+    finally:
+        _SHARED_ENCODER.reset(token)
 
 
 class BiLstm(keras.layers.Layer):
@@ -142,9 +159,16 @@ class HeadedModel(ConfiguredModel):
         """Builds the model and draws its weights; arguments and errors are those of BertModel."""
         check_config(config)
         super().__init__(name=name or self.default_name)
-        encoder_class = self.bilstm_class if config.num_layers_on_top else BertModel
-        self.bert = encoder_class(config, use_one_hot_embeddings, recompute_layers=recompute_layers)
-        self.bert.feature_names = self.feature_names  # a head passes all its features on
+        encoder = _SHARED_ENCODER.get()
+        if encoder is None:
+            encoder_class = self.bilstm_class if config.num_layers_on_top else BertModel
+            encoder = encoder_class(
+                config, use_one_hot_embeddings, recompute_layers=recompute_layers
+            )
+        self.bert = encoder
+        # A head passes all its features on.
+        names = dict.fromkeys((*encoder.feature_names, *self.feature_names))
+        encoder.feature_names = tuple(names)
         self.config, self.use_one_hot_embeddings = self.bert.config, use_one_hot_embeddings
         self.build()
 

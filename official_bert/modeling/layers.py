@@ -25,34 +25,41 @@ Tensor = Any  # a tensor of the backend of Keras, or a KerasTensor
 
 LAYER_NORM_EPSILON = 1e-12
 _DRAWS_WEIGHTS = contextvars.ContextVar("draws_weights", default=True)
-_OVERRIDE: contextvars.ContextVar = contextvars.ContextVar("override", default=None)
+# The functions of `override_calls`, the innermost first.
+_OVERRIDES: contextvars.ContextVar = contextvars.ContextVar("overrides", default=())
 
 
 @contextlib.contextmanager
 def override_calls(compute: Callable[..., Any]) -> Iterator[None]:
     """A context in which a function computes the calls of encoders and of BiLSTMs.
 
-    A converter of exports uses it to trace a model without these layers.
+    A converter of exports uses it to trace a model without these layers. In a context inside
+    another one, the function of the outer one gets the calls that the inner one leaves.
 
     Args:
-        compute: a function of the layer and the inputs of its call.
+        compute: a function of the layer and the inputs of its call. It returns None to leave a
+            call.
     """
-    token = _OVERRIDE.set(compute)
+    token = _OVERRIDES.set((compute, *_OVERRIDES.get()))
     try:
         yield
     finally:
-        _OVERRIDE.reset(token)
+        _OVERRIDES.reset(token)
 
 
 def compute_override(layer: keras.layers.Layer, *inputs: Any) -> Any:
-    """Returns the output of a layer in a context of `override_calls`; None outside of any.
+    """Returns the output of a layer in a context of `override_calls`; None outside of any, and if
+    all functions leave the call.
 
     Args:
         layer: the layer.
         *inputs: the inputs of its call.
     """
-    compute = _OVERRIDE.get()
-    return None if compute is None else compute(layer, *inputs)
+    for compute in _OVERRIDES.get():
+        output = compute(layer, *inputs)
+        if output is not None:
+            return output
+    return None
 
 
 @ops.custom_gradient

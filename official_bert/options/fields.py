@@ -52,6 +52,8 @@ LENGTH_OR_NONE = between(0, MAX_LENGTH)
 MIN_SEQ_LENGTH = between(3, MAX_LENGTH, ", the special tokens of a pair")
 PROCESSES = between(1, MAX_PROCESSES)
 PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
+_NUMBER_NAMES = {int: "a whole number", float: "a number"}
+_BOOLEANS = ("true", "t", "1", "false", "f", "0")  # absl accepts these words.
 SEED: Check = (lambda n: abs(n) < 2**63, "must fit 64 bits")
 
 
@@ -82,6 +84,23 @@ def find_fault(field: dataclasses.Field, value: object) -> str | None:
         return None
     is_valid, sentence = field.metadata["check"]
     return None if is_valid(value) else sentence
+
+
+def find_text_fault(field: dataclasses.Field, text: str) -> str | None:
+    """Return why a flag cannot have the value that a text stands for; None if it can.
+
+    Args:
+        field: the field of a flag with one value.
+        text: the value as a user types it.
+    """
+    kind = value_type(field)
+    if kind is bool:
+        return None if text.lower() in _BOOLEANS else "must be true or false"
+    try:
+        value = kind(text)
+    except ValueError:
+        return f"must be {_NUMBER_NAMES[kind]}"
+    return find_fault(field, value)
 
 
 def flag_fields(options_class: type) -> list[dataclasses.Field]:

@@ -89,6 +89,7 @@ class TokenizerOptions(ModelOptions):
 
 
 FLOAT32, BFLOAT16, FLOAT16, AUTO = "float32", "bfloat16", "float16", "auto"
+INT8, INT8_WEIGHTS = "int8", "int8_weights"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

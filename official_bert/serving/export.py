@@ -226,11 +226,13 @@ def export_model(built: TrainedModel, writer: ExportWriter) -> str:
         if converted := writer.convert(built, save_to, folder):
             record = record._replace(converted=converted.record)
             names = ", ".join(converted.signatures)
-            write_functions.append(functools.partial(_copy_files, converted.folder))
+            write_functions.append(functools.partial(copy_folder, converted.folder))
         if writer.keeps_saved_model:
             extra_files[signatures.WARMUP_FILE] = signatures.make_warmup_records(content.requests)
             names = ", ".join(content.functions)
             write_functions.append(save_to)
+        else:
+            extra_files[VOCAB_FILE] = join_lines(vocabulary_lines(built.vocab_file))
         extra_files[RECORD_FILE] = json.dumps(record._asdict(), indent=2).encode()
 
         # Write the version.
@@ -255,7 +257,13 @@ def _check_estimator_signatures(built: TrainedModel):
         )
 
 
-def _copy_files(source: str, target: str):
+def copy_folder(source: str, target: str) -> None:
+    """Copies the files of a folder.
+
+    Args:
+        source: the folder.
+        target: the folder of the copies, which is created if need be.
+    """
     _gfile.makedirs(target)
     for name in sorted(os.listdir(source)):
         _gfile.copy(os.path.join(source, name), os.path.join(target, name))

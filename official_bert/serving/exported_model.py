@@ -33,6 +33,7 @@ from official_bert.options.fine_tuning import AUTO, SquadServing
 from official_bert.tokenization import FullTokenizer
 
 DEFAULT = "serving_default"
+TEXT_SIGNATURE = "serving_text"
 # The name of our own default signature in an export whose `serving_default` is an Estimator's.
 TENSOR_SIGNATURE = "serving_tensors"
 RECORD_FILE = "assets.extra/export.json"
@@ -88,10 +89,22 @@ class Record(NamedTuple):
         path = os.path.join(version, RECORD_FILE)
         if not files.exists(path):
             raise InputError(
-                f"{path}: is missing, and with it how text is read; export the model with "
-                "official-bert export_saved_model"
+                f"{path}: is missing, and with it how text is read; export the model again with "
+                "official-bert export_saved_model, or several heads with export_heads"
             )
-        content = reading.read_json(path)
+        return cls.from_content(reading.read_json(path), path)
+
+    @classmethod
+    def from_content(cls, content: Any, source: str) -> Self:
+        """Reads a record from JSON values.
+
+        Args:
+            content: the values.
+            source: the file of the values, for errors.
+
+        Raises:
+            InputError: a field is missing or has another type.
+        """
         kinds = {
             "task_name": str,
             "family": str,
@@ -104,9 +117,9 @@ class Record(NamedTuple):
                 kinds[name] = dict
         values = {}
         for name, kind in kinds.items():
-            values[name] = field(content, name, kind, path)
+            values[name] = field(content, name, kind, source)
         record = cls(**values)
-        _check_settings(record.settings, f"{path}: settings")
+        _check_settings(record.settings, f"{source}: settings")
         return record
 
 
@@ -270,7 +283,11 @@ def make_export_runtimes() -> list[ExportRuntimes]:
 
 
 class SavedModelRuntime:
-    """The signatures of a SavedModel, computed by TensorFlow. It is a `Runtime`."""
+    """The signatures of a SavedModel, computed by TensorFlow. It is a `Runtime`.
+
+    Attributes:
+        functions: name of a signature -> the function of TensorFlow.
+    """
 
     FILE = "saved_model.pb"
     errors: tuple[type[Exception], ...] = (tf.errors.OpError,)
@@ -285,15 +302,15 @@ class SavedModelRuntime:
         set_threads(num_threads)
         with _silence_warnings():
             model = tf.saved_model.load(path)
-        self._signatures = dict(model.signatures)
+        self.functions = dict(model.signatures)
         # An Estimator's signature is called serving_default, so that ours has another name.
-        if TENSOR_SIGNATURE in self._signatures:
-            self._signatures[DEFAULT] = self._signatures.pop(TENSOR_SIGNATURE)
+        if TENSOR_SIGNATURE in self.functions:
+            self.functions[DEFAULT] = self.functions.pop(TENSOR_SIGNATURE)
         self.inputs: Mapping[str, Sequence[str]] = {
             name: tuple(function.structured_input_signature[1])
-            for name, function in self._signatures.items()
+            for name, function in self.functions.items()
         }
-        default = self._signatures[DEFAULT]
+        default = self.functions[DEFAULT]
         first_input = next(iter(default.structured_input_signature[1].values()))
         self.rank: int = first_input.shape.rank
         outputs = default.structured_outputs
@@ -315,7 +332,7 @@ class SavedModelRuntime:
         signature: str,
         inputs: Mapping[str, np.ndarray],
     ) -> dict[str, np.ndarray]:
-        return call_function(self._signatures[signature], inputs)
+        return call_function(self.functions[signature], inputs)
 
 
 def open_runtime(
@@ -418,6 +435,11 @@ class OpenedExport:
         except self._runtime.errors as error:
             raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
 
+    @property
+    def functions(self) -> Mapping[str, Callable]:
+        """Name of a signature -> the function of TensorFlow; empty for other runtimes."""
+        return getattr(self._runtime, "functions", {})
+
     def open_saved_model(self, num_threads: int | None) -> Runtime:
         """Loads the SavedModel of the version.
 
@@ -436,7 +458,7 @@ class OpenedExport:
         """Checks the record and the labels against the graph."""
         graph = self._runtime
         reads_text = self.record.settings["export_text"]
-        if reads_text != ("serving_text" in self.inputs):
+        if reads_text != (TEXT_SIGNATURE in self.inputs):
             raise InputError(
                 f"{os.path.join(self.path, RECORD_FILE)}: export_text is {reads_text}, but the "
                 f"model's signatures are {', '.join(self.inputs)}; put the export's own file back"

@@ -209,8 +209,10 @@ def _refuse_unread_flags(typed_options: ServedOptions, task: ServedTask):
         )
 
 
-class _Model(abc.ABC):
+class BatchedModel(abc.ABC):
     """A model with signatures, in the form of tasks/clients.py's ServedModel.
+
+    A subclass runs a signature on one batch.
 
     Attributes:
         path: the folder of the model.
@@ -219,6 +221,8 @@ class _Model(abc.ABC):
         labels: the labels in the order of the outputs; None if the task has none.
         inputs: name of a signature -> the names of its inputs.
         outputs: names of the outputs of `serving_default`.
+        batch_size: number of examples of a call.
+        functions: name of a signature -> the function of TensorFlow; empty for other runtimes.
     """
 
     path: str
@@ -227,6 +231,7 @@ class _Model(abc.ABC):
     labels: list[str] | None
     inputs: Mapping[str, Sequence[str]]
     outputs: Collection[str]
+    functions: Any
 
     def __init__(self, batch_size: int):
         """Prepares the calls.
@@ -234,7 +239,7 @@ class _Model(abc.ABC):
         Args:
             batch_size: number of examples of a call.
         """
-        self._batch_size = batch_size
+        self.batch_size = batch_size
         self._has_warned_about_unknown = False
 
     @abc.abstractmethod
@@ -273,7 +278,7 @@ class _Model(abc.ABC):
             lambda inputs: self(signature, inputs),
             tf.distribute.get_strategy(),
             encoded,
-            self._batch_size,
+            self.batch_size,
             self.max_seq_length,
             pads_to_longest,
         )
@@ -302,8 +307,8 @@ class _Model(abc.ABC):
         # request.
         order = np.argsort(-sizes, kind="stable")
         results: list[Row] = [{} for _ in range(num_requests)]
-        for start in range(0, num_requests, self._batch_size):
-            rows = order[start : start + self._batch_size]
+        for start in range(0, num_requests, self.batch_size):
+            rows = order[start : start + self.batch_size]
             batch = {name: values[rows] for name, values in inputs.items()}
             for output, values in self(signature, batch).items():
                 for row, value in zip(rows, values, strict=True):
@@ -311,11 +316,12 @@ class _Model(abc.ABC):
         return results
 
 
-class CheckpointModel(_Model):
+class CheckpointModel(BatchedModel):
     """The model of a folder with a checkpoint, with the signatures of an export of tensors.
 
     Attributes:
         trained: the task and the model.
+        functions: name of a signature -> the function of TensorFlow.
     """
 
     def __init__(self, folder: str, batch_size: int = 32):
@@ -337,26 +343,26 @@ class CheckpointModel(_Model):
         signatures = make_task_signatures(
             built.task, built.model, built.config, built.tokenizer, built.max_seq_length
         )
-        self._signatures = {
+        self.functions = {
             name: signature.get_concrete_function() for name, signature in signatures.items()
         }
         self.inputs = {
             name: tuple(spec.name for spec in tf.nest.flatten(signature.structured_input_signature))
-            for name, signature in self._signatures.items()
+            for name, signature in self.functions.items()
         }
-        outputs = self._signatures["serving_default"].structured_outputs
+        outputs = self.functions["serving_default"].structured_outputs
         self.outputs: Collection[str] = set(outputs)
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs a signature; see `OpenedExport.__call__`."""
         arrays = {name: inputs[name] for name in self.inputs[signature]}
         try:
-            return call_function(self._signatures[signature], arrays)
+            return call_function(self.functions[signature], arrays)
         except tf.errors.OpError as error:
             raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
 
 
-class Export(OpenedExport, _Model):
+class Export(OpenedExport, BatchedModel):
     """A loaded version of an export."""
 
     def __init__(
@@ -374,7 +380,7 @@ class Export(OpenedExport, _Model):
             num_threads: number of threads to compute with; by default all processors.
             settings: settings of extensions, by name.
         """
-        _Model.__init__(self, batch_size)
+        BatchedModel.__init__(self, batch_size)
         OpenedExport.__init__(self, model_dir, num_threads, batch_size, settings)
 
 

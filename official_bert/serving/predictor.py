@@ -7,7 +7,7 @@ import itertools
 import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from absl import logging
@@ -18,14 +18,14 @@ from official_bert.io.errors import InputError, naming_arguments
 from official_bert.options.fields import find_fault, value_type
 from official_bert.options.serving import PredictorOptions, PredictorSettings
 from official_bert.serving.extensible import Extensible
-from official_bert.serving.model import CheckpointModel, Export, export, open_model
+from official_bert.serving.model import BatchedModel, CheckpointModel, export, open_model
 from official_bert.tasks import registry
 from official_bert.tasks.clients import TextClient, Texts
 from official_bert.tokenizer_call import list_texts
 
 # A text, the texts of one request, or a list of requests.
 Request = str | tuple[str, ...] | list
-_CUT = "truncated"  # the field of an answer to texts of which the model reads a part
+CUT = "truncated"  # the field of an answer to texts of which the model reads a part
 _MOST_LABELS = 8  # labels that a description shows
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
 # Name of a setting -> the family whose clients have it, although no record of a model has it.
@@ -72,10 +72,13 @@ class Predictor(Extensible):
         path: the folder of the loaded version.
         task_name: the name of the model's task.
         batch_size: number of examples of a call of the model.
-        model: the opened model, an Export or a CheckpointModel of serving/model.py.
+        model: the opened model, an Export or a CheckpointModel of serving/model.py, or a head of an
+            export.
         method: the method that returns the model's answers in the form of transformers' pipelines,
             such as "classify"; "" if there is none.
         client: the Client of tasks/clients.py that sends texts to the model.
+        heads: the heads of an export of many heads: name -> a Predictor of its answers. It is empty
+            for other models.
         cache: values that the methods of extensions keep between calls, by name.
 
     Example:
@@ -120,24 +123,45 @@ class Predictor(Extensible):
         for name, value in settings.items():
             part = core_settings if name in core_names else extension_settings
             part[name] = value
-        model = open_model(
+        model: BatchedModel = open_model(
             os.fspath(model_dir),
             batch_size,
             num_threads,
             extension_settings,
         )
-        _check_settings(core_settings, model)
+        for choose_part in catalog.hooks("predictor_model"):
+            model = choose_part(model, extension_settings)
+        self._use(model, core_settings)
+
+    @classmethod
+    def from_model(cls, model: BatchedModel, **settings: Any) -> Self:
+        """Makes the Predictor of a model that is open.
+
+        Args:
+            model: the model.
+            **settings: flags of official-bert predict that change the answers.
+
+        Raises:
+            InputError: a setting is not for the model.
+        """
+        predictor = cls.__new__(cls)
+        predictor._use(model, _check_arguments(settings, model.batch_size))
+        return predictor
+
+    def _use(self, model: BatchedModel, settings: Mapping[str, Any]):
+        """Connects the client of a model; the settings are valid."""
+        _check_settings(settings, model)
         record = model.record
         self.model = model
         self.path = model.path
-        self.batch_size = batch_size
+        self.batch_size = model.batch_size
         self.task_name = record.task_name
         self.cache: dict[str, Any] = {}
         self._has_warned_of_cut = False
         values = {
             **record.settings,
             "labels": model.labels,
-            **core_settings,
+            **settings,
         }
         task_class = registry.task_class(record.family)
         self.client = task_class.client(model, task_class.settings_class.from_values(values))
@@ -145,6 +169,7 @@ class Predictor(Extensible):
         self.num_required = self.client.num_required
         # A client of another package may lack the attribute.
         self.method = getattr(self.client, "method", "")
+        self.heads: Mapping[str, Predictor] = getattr(self.client, "heads", {})
 
     def describe(self) -> Mapping[str, object]:
         """Returns what the model is, for people."""
@@ -153,6 +178,8 @@ class Predictor(Extensible):
             shown = ", ".join(labels[:_MOST_LABELS])
             others = ", ..." if len(labels) > _MOST_LABELS else ""
             description["labels"] = f"{len(labels)}: {shown}{others}"
+        if self.heads:
+            description["heads"] = ", ".join(self.heads)
         description["texts"] = ", ".join(self.columns)
         description["max_seq_length"] = self.model.max_seq_length
         return description
@@ -320,7 +347,7 @@ class Predictor(Extensible):
             InputError: the model is an export, its task has no export that accepts raw text, or
                 the folder cannot be written.
         """
-        if isinstance(self.model, Export):
+        if not isinstance(self.model, CheckpointModel):
             raise InputError(f"{self.path}: is an export; open the folder of its training")
         options_class = catalog.options_class("export_saved_model")
         with naming_arguments(["export_dir", "model"], {}):
@@ -373,8 +400,8 @@ class Predictor(Extensible):
         results = []
         for request, answer in zip(requests, self.answers(requests), strict=True):
             result = self.client.postprocess(request, answer, **settings)
-            if _CUT in answer and isinstance(result, dict):
-                result = {**result, _CUT: True}
+            if CUT in answer and isinstance(result, dict):
+                result = {**result, CUT: True}
             results.append(result)
         return results
 
@@ -395,7 +422,7 @@ class Predictor(Extensible):
         for texts, answer in zip(again, self.answers_to_checked(checked), strict=False):
             if self.is_cut(texts):
                 self._warn_of_cut()
-                answer = {**answer, _CUT: True}
+                answer = {**answer, CUT: True}
             yield answer
 
     def _warn_of_cut(self):
@@ -564,7 +591,7 @@ def check_value(field: dataclasses.Field, value: Any) -> None:
         raise InputError(f"{field.name}={value!r}: {fault}")
 
 
-def _check_settings(settings: Mapping[str, Any], model: Export | CheckpointModel):
+def _check_settings(settings: Mapping[str, Any], model: BatchedModel):
     """Refuses settings that the task of a model does not have, or that a graph has fixed."""
     record = model.record
     for name, value in settings.items():

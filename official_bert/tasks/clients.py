@@ -78,7 +78,8 @@ class Client(Protocol):
     """Answers texts with an export.
 
     A client of a model of embeddings also has `vectors`: requests -> float32[n, width], the
-    embedding of each. `Predictor.encode` calls it, with its further arguments.
+    embedding of each. `Predictor.encode` calls it, with its further arguments. That of a model
+    with several heads also has `heads`: the name of a head -> a Predictor of its answers.
 
     Attributes:
         columns: names of the texts of a request, in order.

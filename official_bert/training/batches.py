@@ -8,7 +8,7 @@ always that of the updates made.
 import hashlib
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -180,6 +180,27 @@ def example_order(num_examples: int, seed: int, buffer_size: int) -> Iterator[in
         for slot in draws.integers(buffer_size, size=4096).tolist():
             yield buffer[slot]
             buffer[slot] = next(upcoming)
+
+
+def take_turns(weights: Sequence[float]) -> Iterator[int]:
+    """Yields numbers of sets without end, each as often as its weight says, and evenly spread.
+
+    Args:
+        weights: the weight of each set.
+
+    Example:
+        ```python
+        list(itertools.islice(take_turns([3, 1]), 8))  # [0, 0, 1, 0, 0, 0, 1, 0]
+        ```
+    """
+    credits = [0.0] * len(weights)
+    total = sum(weights)
+    while True:
+        for number, weight in enumerate(weights):
+            credits[number] += weight
+        number = credits.index(max(credits))
+        credits[number] -= total
+        yield number
 
 
 def padded_length(longest: int, max_length: int) -> int:

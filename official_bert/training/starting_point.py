@@ -29,6 +29,7 @@ from official_bert.options.training import PretrainingOptions, TrainingOptions
 from official_bert.training import run_log
 from official_bert.training.workers import Workers
 
+_DATA_SETS = "data_sets"  # the field of the start line of run.jsonl
 _NO_CHECKPOINT = -1  # in place of the step of a checkpoint, where a worker has none
 
 
@@ -140,7 +141,8 @@ def load_weights(
         )
     if options.init_checkpoint and checkpoints.latest:
         logging.info(
-            "--init_checkpoint is not used: %s goes on from %s",
+            "The weights of %s are not used: %s goes on from %s",
+            options.init_checkpoint,
             checkpoints.output_dir,
             checkpoints.latest,
         )
@@ -330,6 +332,32 @@ def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int) -> 
         logging.warning(
             "%s goes on from step %d with other flags than before: %s", run_dir, step, changed
         )
+
+
+def refuse_other_data_sets(
+    output_dir: str, source_name: str, data_sets: Mapping[str, object]
+) -> dict[str, object]:
+    """Refuses to resume a training on several data sets with others.
+
+    Args:
+        output_dir: the folder of the training.
+        source_name: the TOML file with the data sets, or the argument that has them.
+        data_sets: the flags of each set by its name.
+
+    Returns:
+        The data sets for the start line of run_log.py.
+
+    Raises:
+        InputError: the training began with other data sets.
+    """
+    earlier = run_log.trainings(output_dir)
+    before = earlier[-1].get(_DATA_SETS) if earlier else None
+    if before is not None and before != data_sets:
+        raise InputError(
+            f"{source_name}: differs from the data sets with which the training in {output_dir} "
+            "began; undo the change, or give another --output_dir"
+        )
+    return {_DATA_SETS: data_sets}
 
 
 def record_statistics(records: Mapping[str, tuple[int, int]]) -> dict[str, int]:

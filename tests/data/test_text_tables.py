@@ -144,6 +144,12 @@ def test_lines_that_are_rows_of_a_table_are_warned_of(tmp_path, content, caplog)
     assert ("a.txt: has a tab in each line" in caplog.text) == content.startswith("anchor")
 
 
+def test_an_empty_file_is_not_called_a_table(tmp_path, caplog):
+    with pytest.raises(InputError, match=r"a\.txt: holds no example"):
+        read(tmp_path / "a.txt", "\n")
+    assert "has a tab" not in caplog.text
+
+
 def test_columns_of_lines_are_warned_of(tmp_path, caplog):
     read(tmp_path / "a.txt", "a\n", anchor_column="q", label_column="")
     sentence = (

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from official_bert.graph_text import character_classes
-from official_bert.graph_text import tokenizer as in_graph
+from official_bert.graph_text import graph_tokenizer as in_graph
 from official_bert.graph_text.character_classes import character_tables
 from official_bert.graph_text.tokenizer import TextTokenizer, readable
 from official_bert.io.errors import InputError

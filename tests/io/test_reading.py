@@ -91,3 +91,14 @@ def test_metrics_of_labels_with_an_equals_sign(tmp_path):
     path.write_text("no metric\n")
     with pytest.raises(ValueError, match="not enough values"):
         reading.read_metrics(str(path))
+
+
+def test_the_last_lines_of_a_log(tmp_path):
+    path = tmp_path / "log.txt"
+    lines = [f"line {number}" for number in range(1000)]
+    path.write_bytes("\n".join(lines).encode() + b"\nbad \xff\n")
+    assert reading.read_last_lines(str(path), 3) == ["line 998", "line 999", "bad \ufffd"]
+
+    # Of very long lines, fewer are read.
+    path.write_text("a" * 5000 + "\n" + "b" * 5000)
+    assert reading.read_last_lines(str(path), 2) == ["b" * 2000]

@@ -11,6 +11,9 @@ from official_bert.data.records.framing import read_records
 
 _REQUEST = 64
 TOLERANCE = 1e-5  # of what an export answers
+# The largest difference of an output of a converted model: in float32, and otherwise as a share of
+# the largest value.
+TOLERANCES = {"float32": TOLERANCE, "float16": 0.01, "int8": 0.2, "int8_weights": 0.1}
 
 
 @functools.cache
@@ -68,3 +71,27 @@ def assert_same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray
             )
         else:
             np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+def assert_near(
+    computed: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    dtype: str = "float32",
+) -> None:
+    """Equal names, shapes and types, and numbers that differ by the rounding of a type.
+
+    Args:
+        computed: the outputs of a converted model.
+        expected: those of the model in float32.
+        dtype: the type of the converted weights.
+    """
+    assert computed.keys() == expected.keys()
+    for name, values in expected.items():
+        assert computed[name].shape == values.shape, name
+        assert computed[name].dtype == values.dtype, name
+        if values.dtype == np.float32:
+            scale = 1.0 if dtype == "float32" else np.abs(values).max()
+            difference = np.abs(computed[name] - values).max()
+            assert difference <= TOLERANCES[dtype] * scale, name
+        elif dtype == "float32":
+            np.testing.assert_array_equal(computed[name], values, err_msg=name)

@@ -20,6 +20,7 @@ from tests.session import alone_in, shared_folder
 
 SOURCE = pathlib.Path(__file__).with_name("saved_model_runner.c")
 TENSORFLOW = pathlib.Path(find_spec("tensorflow").origin).parent
+COMPILE_COMMAND = ("cc", "-O1", "-Wall", "-Werror")
 _NUMPY_TYPES = {1: np.float32, 3: np.int32, 9: np.int64}
 _STRING = 7
 _CODES = {np.dtype(dtype): code for code, dtype in _NUMPY_TYPES.items()}
@@ -44,29 +45,11 @@ def build(tmp_path_factory) -> pathlib.Path:
 
 
 def compile_program(source: pathlib.Path, program: pathlib.Path) -> None:
-    """Compiles a C program that calls TensorFlow, into a folder of its own.
-
-    The linker would read all symbols of TensorFlow's library for 10 s, so it gets one of the same
-    name that has only the functions of the program. The program loads the real one.
-    """
+    """Compiles a C program that calls TensorFlow, into a folder of its own."""
     folder = program.parent
-    library = folder / "libtensorflow_cc.so.2"
-    names = sorted(set(re.findall(r"\bTF_\w+(?=\()", source.read_text())))
-    stub = folder / "stub.c"
-    stub.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
-    compile_command = ["cc", "-O1", "-Wall", "-Werror"]
-    library_command = [
-        *compile_command,
-        "-shared",
-        "-fPIC",
-        f"-Wl,-soname,{library.name}",
-        stub,
-        "-o",
-        library,
-    ]
-    subprocess.run(library_command, check=True)
-    program_command = [
-        *compile_command,
+    library = make_stub(source, folder)
+    command = [
+        *COMPILE_COMMAND,
         source,
         f"-I{folder}",
         f"-I{TENSORFLOW / 'include'}",
@@ -76,7 +59,32 @@ def compile_program(source: pathlib.Path, program: pathlib.Path) -> None:
         "-o",
         program,
     ]
-    subprocess.run(program_command, check=True)
+    subprocess.run(command, check=True)
+
+
+def make_stub(source: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """Makes a library that has the name of TensorFlow's, and only the functions of a program.
+
+    The linker would read all symbols of the real one for 10 s. The program loads the real one.
+
+    Returns:
+        The path of the library, in the folder.
+    """
+    library = folder / "libtensorflow_cc.so.2"
+    names = sorted(set(re.findall(r"\bTF_\w+(?=\()", source.read_text())))
+    stub = folder / "stub.c"
+    stub.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
+    command = [
+        *COMPILE_COMMAND,
+        "-shared",
+        "-fPIC",
+        f"-Wl,-soname,{library.name}",
+        stub,
+        "-o",
+        library,
+    ]
+    subprocess.run(command, check=True)
+    return library
 
 
 def run(

@@ -14,6 +14,7 @@ from official_bert.training.batches import (
     ExampleBatches,
     example_order,
     padded_length,
+    take_turns,
 )
 from tests.shared import ROOT
 
@@ -30,6 +31,11 @@ def test_the_whole_set_is_shuffled_anew_in_each_pass():
     assert passes[0] != passes[1] != passes[2]
     assert order == first(30, 10, 3, 0)
     assert order != first(30, 10, 4, 0)
+
+
+def test_turns_are_spread_evenly():
+    assert list(itertools.islice(take_turns([3, 1]), 8)) == [0, 0, 1, 0, 0, 0, 1, 0]
+    assert list(itertools.islice(take_turns([1, 1, 1]), 5)) == [0, 1, 2, 0, 1]
 
 
 def test_a_buffer_mixes_neighbours_only():

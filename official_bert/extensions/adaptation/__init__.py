@@ -12,6 +12,7 @@ _FINE_TUNING_COMMANDS = (
     "run_reranker",
     "run_sparse_embeddings",
     "run_late_interaction",
+    "run_multitask",
 )
 
 EXTENSION = Extension(

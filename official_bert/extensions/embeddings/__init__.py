@@ -21,6 +21,7 @@ EXTENSION = Extension(
             script="run_embeddings",
             tasks=("embedding",),
             head_weights=("projection/",),
+            encoder="SentenceEncoder",
         )
     },
     options={"export_saved_model": "official_bert.extensions.embeddings.options:EmbeddingServing"},

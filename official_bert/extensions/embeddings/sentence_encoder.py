@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import model_hub
+from official_bert import catalog, model_hub
 from official_bert.checkpoints import open_checkpoint
 from official_bert.checkpoints.dense_module import Dense
 from official_bert.data.prompts import Prompts, find_signature
@@ -32,6 +32,7 @@ from official_bert.extensions.embeddings.sentence_folder import (
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
+from official_bert.model_dir import ModelFolder
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, pool_texts
 from official_bert.serving.encoding import check_positive, choose_max_seq_length
@@ -64,6 +65,17 @@ def _layers_after_pooling(modules: SentenceModules, normalize: bool | None) -> l
                 modules.encoder,
             )
     return layers
+
+
+def _check_family(folder: str):
+    """Refuses a trained model whose vectors are not of the last layer's tokens."""
+    record = ModelFolder(folder).task()
+    family = catalog.families().get(record.family) if record else None
+    if family and family.encoder not in ("", "SentenceEncoder"):
+        raise InputError(
+            f"{folder}: is a model of {family.script}, whose outputs SentenceEncoder does not "
+            f"compute; open it with {family.encoder}"
+        )
 
 
 def _make_dense(layer: Dense) -> Vectors:
@@ -132,6 +144,10 @@ class SentenceEncoder(Extensible):
                 model if nothing says it.
             num_threads: the threads that an export computes with; by default those of all
                 processors.
+
+        Raises:
+            InputError: the folder has no model that can be used, or one whose vectors are of
+                another kind, such as a sparse model.
         """
         self._folder = folder = model_hub.local_path(folder)
         self._prompts = Prompts()
@@ -142,6 +158,7 @@ class SentenceEncoder(Extensible):
             )
             return
         set_threads(num_threads)
+        _check_family(folder)
         modules = SentenceModules.load(folder)
         self._pooling, self._lowers = pooling or modules.pooling, modules.lowers
         if self._pooling not in POOLINGS:
@@ -179,11 +196,12 @@ class SentenceEncoder(Extensible):
     def train(  # noqa: PLR0913 - each is named in a call
         cls,
         folder: str | os.PathLike,
-        texts: Iterable,
+        texts: Iterable | None = None,
         labels: Iterable | None = None,
         dev: Iterable | tuple[Iterable, Iterable | None] | None = None,
         model: str | os.PathLike | None = None,
         *,
+        data_sets: Mapping[str, Mapping[str, Any]] | None = None,
         overwrite: bool = False,
         resume: bool = False,
         verbose: int = 1,
@@ -204,6 +222,8 @@ class SentenceEncoder(Extensible):
             dev: what the trained model is evaluated on: a list of such examples, or a tuple of them
                 and their labels.
             model: the folder or the name of the model to begin with.
+            data_sets: several sets in place of texts, labels and dev. Each has a name, its texts,
+                labels and dev, and flags of its own, such as loss and eval_task.
             overwrite: whether a training on other data or with other arguments is replaced.
             resume: whether such a training goes on, on these data and with these arguments.
             verbose: 1 shows the progress and the result, on a terminal and in a notebook as a bar;
@@ -231,14 +251,12 @@ class SentenceEncoder(Extensible):
             encoder.encode(["A train left."]).shape  # (1, hidden_size)
             ```
         """
-        from official_bert.extensions.embeddings import python_training
-        from official_bert.fine_tuning.python_training import Handling
+        from official_bert.extensions.embeddings.python_training import TRAINING
+        from official_bert.fine_tuning.python_training import Handling, TextSets, train_on_texts
 
-        sets = {"train": (texts, labels)}
-        if dev is not None:
-            sets["dev"] = dev if isinstance(dev, tuple) else (dev, None)
+        sets = TextSets(texts, labels, dev, data_sets)
         handling = Handling(overwrite, resume, verbose)
-        metrics = python_training.train(folder, sets, model, flags, handling)
+        metrics = train_on_texts(TRAINING, folder, sets, model, flags, handling)
         encoder = cls(os.fspath(folder))
         encoder.metrics = metrics
         return encoder

@@ -6,6 +6,7 @@ Input: declarations. Output: the columns that the scale has, and the reasons for
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+from official_bert import catalog
 from official_bert.extensions.experiments.declarations import (
     Catalogue,
     Column,
@@ -14,7 +15,7 @@ from official_bert.extensions.experiments.declarations import (
     Scale,
     Task,
 )
-from official_bert.extensions.experiments.steps import find_missing_flag
+from official_bert.options.fields import flag_fields
 
 # Metrics with one of these words in their names are between -1 and 1.
 _FRACTIONS = frozenset({"accuracy", "f1", "matthews", "pearson", "precision", "recall", "spearman"})
@@ -122,9 +123,10 @@ def find_missing_extension(
     """
     extension_flags = [name for name in flags if name in catalogue.with_flag]
     for script in scripts:
-        missing = find_missing_flag(script, extension_flags)
-        if missing is not None:
-            return f"{script} has no --{missing}, because its extension is not installed"
+        names = {field.name for field in flag_fields(catalog.options_class(script))}
+        for flag in extension_flags:
+            if flag not in names:
+                return f"{script} has no --{flag}, because its extension is not installed"
     return None
 
 

@@ -162,11 +162,21 @@ def _print_commands(plan: Plan, layout: Layout):
             print_config = shlex.join(["printf", "%s", step.config_text])
             config_file = shlex.quote(layout.config_file(step))
             print(f"{print_config} > {config_file}")
+        copied_files = layout.copied_files(step)
+        if copied_files:
+            globs = " ".join(_quote_folder(pattern) for pattern in copied_files)
+            print(f"cp {globs} {shlex.quote(layout.output(step))}")
         print(layout.shell_line(step) + "\n")
     print(
         f"# {len(pending)} of {len(plan.steps)} commands are still to run, for {len(plan.cells)} "
         "cells"
     )
+
+
+def _quote_folder(pattern: str) -> str:
+    """Returns a glob for a shell, in which only the file's name is a pattern."""
+    folder, name = os.path.split(pattern)
+    return f"{shlex.quote(folder)}/{name}"
 
 
 def _report(scale_dir: str, plan: Plan, layout: Layout) -> bool:

@@ -18,6 +18,7 @@ from official_bert.io.toml_tables import Value, build_dataclass, find_type_fault
 SCALES_FILE = "scales.toml"
 TASKS_FILE = "tasks.toml"
 SUFFIX = ".toml"
+_BASE_FIELD = "based_on"
 Flags = dict[str, Value]
 MINIMAL_PAIRS = "minimal_pairs"
 # The measures of a pre-trained model: the keys of run_pretraining.py's eval_results.txt on held-out
@@ -159,16 +160,34 @@ def read_catalogue(folder: str) -> Catalogue:
         )
     scales_path = os.path.join(folder, SCALES_FILE)
     scales: dict[str, Scale] = {}
-    for name, table in reading.read_toml(scales_path).items():
+    scale_tables = reading.read_toml(scales_path)
+    for name, table in scale_tables.items():
+        place = f"{scales_path}: {name}: "
         scales[name] = build_dataclass(
             Scale,
-            table,
-            f"{scales_path}: {name}: ",
+            _add_base_fields(table, scale_tables, place),
+            place,
             name=name,
         )
     for scale in scales.values():
         _raise_first(scales_path, scale.name, _find_scale_faults(scale, tasks))
     return Catalogue(folder, scales, tasks, content["with_flag"])
+
+
+def _add_base_fields(
+    table: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]], place: str
+) -> dict[str, Any]:
+    """Returns the table of a scale with the fields that it lacks of the scale it is based on."""
+    base = table.get(_BASE_FIELD)
+    if base is None:
+        return dict(table)
+    if base not in tables:
+        remedy = name_remedy(str(base), tables)
+        raise InputError(f"{place}{_BASE_FIELD}: there is no scale {base!r}; {remedy}")
+    if _BASE_FIELD in tables[base]:
+        raise InputError(f"{place}{_BASE_FIELD}: {base} is based on another scale; name that one")
+    added_fields = {name: value for name, value in table.items() if name != _BASE_FIELD}
+    return {**tables[base], **added_fields}
 
 
 def find_scale(name: str, catalogue: Catalogue) -> Scale:
@@ -343,6 +362,11 @@ def _find_scale_faults(scale: Scale, tasks: Mapping[str, Task]) -> Iterator[str]
     )
     if lowest_count < 1 or "vocab_size" not in scale.vocabulary:
         yield "must have seeds, pretraining_seeds and phases, at least 1 each, and a vocab_size"
+    if scale.pretraining and "stop_at_step" in scale.pretraining[-1]:
+        yield (
+            "pretraining: its last phase has stop_at_step, so that no phase ends the schedule; "
+            "remove it there"
+        )
 
 
 def _find_unknown_tasks(

@@ -8,8 +8,6 @@ import csv
 import json
 import math
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
@@ -20,14 +18,12 @@ from official_bert.extensions.experiments.declarations import MINIMAL_PAIRS
 from official_bert.extensions.experiments.steps import DATA, Layout, Step
 from official_bert.io import files, processes, reading, writing
 from official_bert.io.errors import InputError
+from official_bert.model_dir import STATE_NAME
 
 RESULT_FILE = "result.json"
 LOG_FILE = "log.txt"
 Result = dict[str, Any]  # The content of a result.json.
-# The end of a log that is printed: at most so many lines, in at most so many bytes.
-_LOG_LINES = 15
-_LOG_BYTES = 20_000
-_COMMIT_LETTERS = 10
+_LOG_LINES = 15  # of a log that are printed
 _FINE_TUNING = "fine-tuning"  # Steps whose models only other steps of the plan need.
 # Large files of a fine-tuning that its results do not need.
 _LARGE_FILES = ("model.ckpt-*", "input.ckpt-*", "checkpoint", "*.tf_record", "*logits.npz")
@@ -121,7 +117,7 @@ def execute(steps: list[Step], layout: Layout, num_parallel: int = 1) -> list[st
             else:
                 logging.error("%s failed with status %d", step.name, status)
                 log = os.path.join(layout.folder(step), LOG_FILE)
-                last_lines = _read_last_lines(log)
+                last_lines = "\n".join(reading.read_last_lines(log, _LOG_LINES))
                 failures.append(
                     f"{step.name} ended with status {status}; the end of {log}:\n{last_lines}"
                 )
@@ -151,11 +147,13 @@ def _start(step: Step, layout: Layout, pool: processes.CommandPool, shares_gpu: 
     output = layout.output(step)
     if read_result(layout, step) is not None:  # Its files were deleted, and are needed again.
         files.remove_folder(folder)
-    begun = _Begun(time.monotonic(), files.exists(output), _read_commit(layout.code_dir))
+    begun = _Begun(time.monotonic(), files.exists(output), processes.read_commit(layout.code_dir))
     files.make_folder(output)
     if step.config:
         with writing.replacing(layout.config_file(step)) as file:
             file.write(step.config_text)
+    if not files.exists(os.path.join(output, STATE_NAME)):
+        writing.copy_files(layout.copied_files(step), output)
     search_path = [layout.code_dir]
     if os.environ.get("PYTHONPATH"):
         search_path.append(os.environ["PYTHONPATH"])
@@ -167,13 +165,6 @@ def _start(step: Step, layout: Layout, pool: processes.CommandPool, shares_gpu: 
         command = [*layout.program, *layout.command(step)]
         pool.start(step, command, stdout=log, env=environment)
     return begun
-
-
-def _read_last_lines(path: str) -> str:
-    with open(path, "rb") as file:
-        file.seek(max(0, os.path.getsize(path) - _LOG_BYTES))
-        text = file.read().decode("utf-8", "replace")
-    return "\n".join(text.splitlines()[-_LOG_LINES:])
 
 
 def _delete_large_files(steps: Iterable[Step], unfinished: Collection[Step], layout: Layout):
@@ -253,19 +244,6 @@ def write_result(
     _write(layout, step, result)
 
 
-def _read_commit(folder: str) -> str | None:
-    if shutil.which("git") is None:
-        return None
-    process = subprocess.run(
-        ["git", "rev-parse", "HEAD"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return process.stdout.strip()[:_COMMIT_LETTERS] if process.returncode == 0 else None
-
-
 def _write(layout: Layout, step: Step, result: Result):
     with writing.replacing(os.path.join(layout.folder(step), RESULT_FILE)) as file:
         file.write(json.dumps(result, indent=1) + "\n")
@@ -295,11 +273,8 @@ def read_metrics(output_dir: str) -> dict[str, float | None]:
     for path in files.matching(f"{_EVALUATION_PREFIX}*{_EVALUATION_SUFFIX}", folder):
         file_name = os.path.basename(path)
         suffix = file_name.removeprefix(_EVALUATION_PREFIX).removesuffix(_EVALUATION_SUFFIX)
-        for line in reading.read_lines(path):
-            name, equals, text = line.rpartition(" = ")
-            if equals:
-                value = float(text)
-                metrics[f"{name}{suffix}"] = value if math.isfinite(value) else None
+        for name, value in reading.read_metrics(path).items():
+            metrics[f"{name}{suffix}"] = value if math.isfinite(value) else None
     return metrics
 
 

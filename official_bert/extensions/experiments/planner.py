@@ -59,6 +59,7 @@ _MASKING_FLAGS = {field.name for field in dataclasses.fields(MaskingOptions)}
 # The defaults of run_pretraining.py, which count if a declaration leaves them out.
 _NUM_TRAIN_STEPS = 100_000
 _SAVE_STEPS = 1000
+_STOP_FLAG = "stop_at_step"
 
 
 def make_config(size: str, scale: Scale, more_fields: Flags) -> dict[str, Any]:
@@ -230,7 +231,10 @@ class Planner:
         return Place(step, pattern), lengths
 
     def _plan_pretraining(self, row: Row, seed: int) -> list[Step]:
-        """Returns the phases of a pre-training, each from the model of the one before."""
+        """Returns the phases of a pre-training, each from the model of the one before.
+
+        A phase with `stop_at_step` ends before its schedule does, and the next one resumes it.
+        """
         assert row.size is not None  # Rows have an encoder or a size.
         config = make_config(row.size, self._scale, row.config)
         steps: list[Step] = []
@@ -253,14 +257,17 @@ class Planner:
                 **lengths,
             }
             flags |= phase_flags | row_flags | {"random_seed": seed} | self._training_flags
-            if steps:
+            continued = None
+            if steps and steps[-1].flag(_STOP_FLAG) is not None:
+                continued = Place(steps[-1], f"model.ckpt-{steps[-1].flag(_STOP_FLAG)}")
+            elif steps:
                 flags["init_checkpoint"] = Place(steps[-1])
             phase = f"phase {number}" if len(self._scale.pretraining) > 1 else ""
             label = _join_words(self._model_label(row), f"seed {seed}", phase)
             step = self._make_step(
                 "pretraining", label, "run_pretraining", flags, seed=seed, config=config
             )
-            steps.append(step)
+            steps.append(dataclasses.replace(step, continued=continued))
         return steps
 
     def _model_label(self, row: Row) -> str:
@@ -320,15 +327,16 @@ class Planner:
 
     def _find_checkpoint(self, label: str, share: float, phases: Sequence[Step]) -> Place:
         """Returns the place of the checkpoint after a share of all updates of a pre-training."""
-        counts = [int(phase.flag("num_train_steps", _NUM_TRAIN_STEPS)) for phase in phases]
-        update = round(share * sum(counts))
+        ranges = [_list_updates(phase) for phase in phases]
+        update = round(share * sum(map(len, ranges)))
         index = 0
-        while update > counts[index]:
-            update -= counts[index]
+        while update > len(ranges[index]):
+            update -= len(ranges[index])
             index += 1
         phase = phases[index]
-        if update == counts[index]:
+        if update == len(ranges[index]):
             return Place(phase)  # A training saves its end.
+        update = ranges[index][update - 1]
         is_saved = update % int(phase.flag("save_checkpoints_steps", _SAVE_STEPS)) == 0
         if not is_saved or phase.flag("keep_checkpoint_max") != 0:
             raise InputError(
@@ -452,6 +460,16 @@ class Planner:
         flags["ensemble_dirs"] = tuple(self._single_model(member) for member in members)
         label = f"{members[0].label} to {count}"
         return self._make_step("ensemble", label, task.script, flags)
+
+
+def _list_updates(phase: Step) -> range:
+    """Returns the numbers of the updates of a phase of a pre-training."""
+    start = 1
+    if phase.continued is not None:
+        assert isinstance(phase.continued.root, Step)  # the phase before
+        start += int(phase.continued.root.flag(_STOP_FLAG))
+    num_steps = int(phase.flag("num_train_steps", _NUM_TRAIN_STEPS))
+    return range(start, int(phase.flag(_STOP_FLAG, num_steps)) + 1)
 
 
 def _data_places(paths: Mapping[str, str]) -> dict[str, Place]:

@@ -17,7 +17,8 @@ from official_bert import catalog
 from official_bert.config import FURTHER_FIELDS, BertConfig
 from official_bert.io import files
 from official_bert.io.errors import InputError, did_you_mean
-from official_bert.options.fields import find_fault, flag_fields, value_type
+from official_bert.model_dir import STATE_NAME
+from official_bert.options.fields import find_text_fault, flag_fields, value_type
 
 # The roots of places that are no names of the user's models: the data, the step's output and its
 # configuration. The identities of finished steps depend on these words.
@@ -27,8 +28,6 @@ CONFIG = ":config"
 _FLAGS_WITHOUT_EFFECT = ("num_workers", "log_every_steps")  # They change no result.
 _KEY_LENGTH = 10
 _MAX_NAME_LENGTH = 120
-_NUMBER_NAMES = {int: "a whole number", float: "a number"}
-_BOOLEANS = ("true", "t", "1", "false", "f", "0")  # absl accepts these words.
 
 
 def _find_code_dir() -> str:
@@ -64,6 +63,8 @@ class Step:
         flags: names and values, which are strings, numbers, places, or tuples of them.
         config: the fields of a bert_config.json to write for the command.
         seed: the seed of its random numbers, if it has one.
+        continued: the end of the training that the command resumes: the step that made it and the
+            prefix of its checkpoint. The command finds a copy in its output.
     """
 
     kind: str
@@ -72,6 +73,7 @@ class Step:
     flags: tuple[tuple[str, Any], ...]
     config: tuple[tuple[str, Any], ...] = ()
     seed: int | None = None
+    continued: Place | None = None
 
     @property
     def name(self) -> str:
@@ -84,8 +86,8 @@ class Step:
         return json.dumps(dict(self.config), indent=2, sort_keys=True) + "\n"
 
     def places(self) -> list[Place]:
-        """Returns the places among the values of its flags."""
-        places = []
+        """Returns the places among the values of its flags, and that of the training it resumes."""
+        places = [] if self.continued is None else [self.continued]
         for _, value in self.flags:
             values = value if isinstance(value, tuple) else (value,)
             places += [each for each in values if isinstance(each, Place)]
@@ -120,20 +122,6 @@ def order_steps(steps: Iterable[Step]) -> list[Step]:
             ordered |= dict.fromkeys(order_steps(step.inputs()))
             ordered[step] = None
     return list(ordered)
-
-
-def find_missing_flag(script: str, flags: Iterable[str]) -> str | None:
-    """Return the first of some flags that a command lacks.
-
-    Args:
-        script: the name of the command.
-        flags: the names of the flags.
-
-    Returns:
-        The name, or None if the command has all flags.
-    """
-    names = {field.name for field in flag_fields(catalog.options_class(script))}
-    return next((flag for flag in flags if flag not in names), None)
 
 
 def check_step(step: Step, path: str) -> None:
@@ -175,19 +163,11 @@ def _check_names(
 
 def _find_fault(field: dataclasses.Field, value: Any) -> str | None:
     """Returns why a flag cannot have a value, in words; None for a good value or a place."""
-    kind = value_type(field)
-    if kind == list[str] or isinstance(value, Place):
+    if value_type(field) == list[str] or isinstance(value, Place):
         return None
     if isinstance(value, tuple):
         return "takes one value, and no list"
-    text = _format(value)
-    if kind is bool:
-        return None if text.lower() in _BOOLEANS else "must be true or false"
-    try:
-        value = kind(text)
-    except ValueError:
-        return f"must be {_NUMBER_NAMES[kind]}"
-    return find_fault(field, value)
+    return find_text_fault(field, _format(value))
 
 
 def _format(value: str | float | bool) -> str:
@@ -244,6 +224,8 @@ class Layout:
                 "flags": flags,
                 "config": dict(step.config),
             }
+            if step.continued is not None:
+                identity["continued"] = self._describe(step.continued)
             text = json.dumps(identity, sort_keys=True)
             digest = hashlib.sha256(text.encode()).hexdigest()
             self._keys[step] = digest[:_KEY_LENGTH]
@@ -351,6 +333,23 @@ class Layout:
             text = ",".join(self._format(each, step) for each in values)
             words.append(f"--{name}={text}")
         return words
+
+    def copied_files(self, step: Step) -> list[str]:
+        """Return what a step needs in its output before it first runs.
+
+        Args:
+            step: the step.
+
+        Returns:
+            Globs of the files of the checkpoint that its command resumes, and last the path of the
+            `checkpoint` file that names this checkpoint; nothing for other steps.
+        """
+        if step.continued is None:
+            return []
+        folder, prefix = os.path.split(self.input_path(step.continued))
+        step_number = prefix.rpartition("-")[2]
+        names = (f"{prefix}.data-*", f"{prefix}.index", f"input.ckpt-{step_number}-*", STATE_NAME)
+        return [os.path.join(folder, name) for name in names]
 
     def shell_line(self, step: Step) -> str:
         """Return the command of a step as a user would type it.

@@ -7,9 +7,8 @@ each step. A difference between rows of less than two standard errors is called 
 import json
 import math
 import os
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from official_bert.extensions.experiments.columns import ShownColumn
 from official_bert.extensions.experiments.execution import Result
@@ -17,6 +16,7 @@ from official_bert.extensions.experiments.plan import Cell, Plan
 from official_bert.extensions.experiments.steps import Layout, Step
 from official_bert.io.progress import clock_time
 from official_bert.io.writing import markdown_table
+from official_bert.metrics.summaries import Summary, difference, summarize
 
 PERPLEXITY = "perplexity"
 NOISE_ERRORS = 2.0  # A difference of fewer standard errors is noise.
@@ -27,15 +27,7 @@ _VALUE_DIGITS = 4
 
 Results = Mapping[Step, Result | None]  # The contents of result.json; None for an unfinished step.
 Values = Mapping[Cell, float]  # nan for a metric without a value, infinite for a huge perplexity.
-Summaries = Mapping[tuple[str, str], "Summary"]  # By the labels of the row and the column.
-
-
-class Summary(NamedTuple):
-    """The values of a cell: mean, standard deviation of the sample (None of one value), number."""
-
-    mean: float
-    deviation: float | None
-    count: int
+Summaries = Mapping[tuple[str, str], Summary]  # By the labels of the row and the column.
 
 
 def collect_values(
@@ -144,41 +136,6 @@ def _run_fields(step: Step, result: Result) -> dict[str, Any]:
     for name in ("commit", "secs", "is_resumed", "command"):
         fields[name] = result.get(name)
     return fields
-
-
-def summarize(values: Sequence[float]) -> Summary:
-    """Return the summary of the values of a cell.
-
-    Args:
-        values: at least one value.
-
-    Returns:
-        Mean, deviation and number of the values.
-    """
-    has_deviation = len(values) > 1 and all(map(math.isfinite, values))
-    deviation = statistics.stdev(values) if has_deviation else None
-    mean = sum(values) / len(values)
-    return Summary(mean, deviation, len(values))
-
-
-def difference(first: Summary, other: Summary) -> tuple[float, float | None]:
-    """Return the difference between two cells.
-
-    Args:
-        first: the summary of a cell in the first row.
-        other: the summary of a cell in another row.
-
-    Returns:
-        The difference of the means, and the same in standard errors (Welch's); None for the latter
-        if the values of a row do not vary.
-    """
-    value = other.mean - first.mean
-    if first.deviation is None or other.deviation is None:
-        return value, None
-    first_error = first.deviation / math.sqrt(first.count)
-    other_error = other.deviation / math.sqrt(other.count)
-    error = math.hypot(first_error, other_error)
-    return value, value / error if error else None
 
 
 def format_page(plan: Plan, values: Values, results: Results) -> str:

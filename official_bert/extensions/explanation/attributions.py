@@ -31,7 +31,7 @@ from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.modeling.bert import override_word_embeddings
 from official_bert.options.fine_tuning import WINDOWS
-from official_bert.serving.model import CheckpointModel, Export
+from official_bert.serving.model import BatchedModel, CheckpointModel
 from official_bert.tasks.clients import Texts
 from official_bert.tokenization import find_words
 from official_bert.tokenizer_config import build_pair
@@ -78,7 +78,7 @@ class Attributor:
 
     def __init__(
         self,
-        model: CheckpointModel | Export,
+        model: BatchedModel,
         columns: Sequence[str],
         batch_size: int,
     ):

@@ -21,13 +21,18 @@ EXTENSION = Extension(
             script="run_late_interaction",
             tasks=("late_interaction",),
             head_weights=("token_projection/",),
+            encoder="MultiVectorEncoder",
         )
     },
     options={
         "export_saved_model": "official_bert.extensions.late_interaction.options:"
-        "LateInteractionServing"
+        "LateInteractionServing",
+        "predict": "official_bert.extensions.late_interaction.options:TokenSearchOptions",
     },
-    hooks={"model_layout": "official_bert.extensions.late_interaction.layout:find_layout"},
+    hooks={
+        "model_layout": "official_bert.extensions.late_interaction.layout:find_layout",
+        "predict_mode": "official_bert.extensions.late_interaction.modes:choose_mode",
+    },
     public={
         "MultiVectorEncoder": "official_bert.extensions.late_interaction.multi_vector_encoder:"
         "MultiVectorEncoder"

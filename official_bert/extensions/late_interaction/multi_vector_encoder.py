@@ -210,9 +210,9 @@ class MultiVectorEncoder:
         else:
             texts = list_texts("corpus", corpus)
             documents = self.encode(texts)
-        if documents.values.shape[1] != self.token_width:
+        if documents.width != self.token_width:
             raise InputError(
-                f"corpus: its vectors have {documents.values.shape[1]} components, those of the "
+                f"corpus: its vectors have {documents.width} components, those of the "
                 f"model {self.token_width}; encode it with this model"
             )
         rankings = token_vectors.search(self.encode_queries(queries), documents, k, num_candidates)

@@ -9,6 +9,7 @@ from official_bert.options.table_columns import RelatedTextsOptions
 LATE_INTERACTION = "late_interaction"  # the name of the family, and of its task
 LOSSES = ("multiple_negatives_ranking", "margin_mse")
 TOKEN_WIDTH, QUERY_LENGTH = 128, 32
+NUM_HITS, NUM_CANDIDATES = 10, 200
 
 _QUERY_LENGTHS: Check = (
     lambda n: n == 0 or 3 <= n <= MAX_LENGTH,
@@ -23,6 +24,44 @@ _QUERY_LENGTH_HELP = (
 )
 _ATTENDS_HELP = "Whether the tokens of a query attend to the [MASK] behind them."
 _SKIP_HELP = "Whether the vectors of punctuation in documents are left out."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenSearchOptions:
+    """The flags of predict for an index of the vectors of tokens."""
+
+    token_index: str | None = option(
+        None,
+        help="With a model of late interaction, encode the lines and write this file, an .npz file "
+        "with the texts and the vectors of their tokens, in place of answers.",
+    )
+    token_search: str | None = option(
+        None,
+        help="Answer each line with the texts of this file, which --token_index wrote, that have "
+        "the largest MaxSim scores.",
+    )
+    token_bits: int | None = option(
+        None,
+        check=(lambda bits: bits in (32, 8, 4, 2), "must be 32, 8, 4 or 2"),
+        only_with={"token_index": ()},
+        help="With --token_index, the bits of a component: 32, the default; 8, in a quarter of the "
+        "memory; 4 or 2, which say how a vector differs from the nearest of some centroids "
+        "(Santhanam et al., 2022).",
+    )
+    num_hits: int | None = option(
+        None,
+        check=SIZE,
+        only_with={"token_search": ()},
+        help=f"With --token_search, the number of texts in an answer; {NUM_HITS} without this "
+        "flag.",
+    )
+    num_candidates: int | None = option(
+        None,
+        check=SIZE,
+        only_with={"token_search": ()},
+        help="With --token_search, the number of texts with the nearest mean vectors, which alone "
+        f"are scored; {NUM_CANDIDATES} without this flag.",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -143,13 +143,19 @@ class LateInteractionTask(RetrievalTask):
         """
         is_query = features[IS_QUERY] > 0
         inputs = select_encoder_inputs(features)
-        query_vectors, query_counts = encode_queries(model, self.rules, inputs)
-        vectors, counts = encode_documents(model, self.rules, inputs)
-        query_vectors, vectors = _pad_equally(query_vectors, vectors)
-        query_counts, counts = _pad_equally(query_counts, counts)
+        query_inputs, query_counts = self.rules.expand_queries(inputs)
+        document_inputs, document_counts = self.rules.mark_documents(inputs)
+
+        def choose_rows(queries: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
+            return tf.where(is_query[:, None], *_pad_equally(queries, documents))
+
+        counts = choose_rows(query_counts, document_counts)
+        chosen_inputs = {
+            name: choose_rows(query_inputs[name], document_inputs[name]) for name in query_inputs
+        }
         return {
-            VECTORS: tf.where(is_query[:, None, None], query_vectors, vectors),
-            COUNTS: tf.where(is_query[:, None], query_counts, counts),
+            VECTORS: model(chosen_inputs) * counts[..., None],
+            COUNTS: counts,
         }
 
     def metrics(self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]) -> dict[str, float]:

@@ -9,5 +9,8 @@ EXTENSION = Extension(
     name="mixtures",
     summary="Trains an encoder of texts on several data sets, each with its own loss.",
     options=dict.fromkeys(_COMMANDS, f"{_HERE}.options:MixtureOptions"),
-    hooks={"fine_tuning": f"{_HERE}.plugin:MixturePlugin"},
+    hooks={
+        "data_sets": f"{_HERE}.loaded_sets:load_data_sets",
+        "fine_tuning": f"{_HERE}.plugin:MixturePlugin",
+    },
 )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from official_bert.data.joined_sets import JoinedSets, SetPart
 from official_bert.extensions.mixtures.options import PROPORTIONAL
 from official_bert.features import EncodedSet
 from official_bert.io.errors import InputError
-from official_bert.training.batches import example_order
+from official_bert.training.batches import example_order, take_turns
 
 SET_NUMBER = "set_number"  # the feature with the number of the set of each example
 
 
-class JoinedSet:
-    """The examples of several sets, one set after the other.
+class MixedSet(JoinedSets):
+    """The examples of several sets as one set.
 
     Attributes:
         members: the sets by name.
@@ -29,33 +29,9 @@ class JoinedSet:
         Args:
             members: the sets by name.
         """
+        sets = list(members.values())
+        super().__init__(list(members), sets)
         self.members = members
-        self._sets = list(members.values())
-        self._starts = [0]
-        for encoded in self._sets:
-            end = self._starts[-1] + len(encoded.lengths)
-            self._starts.append(end)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """The number of tokens of each example, int[n]."""
-        return np.concatenate([encoded.lengths for encoded in self._sets])
-
-    @property
-    def slices(self) -> dict[str, slice]:
-        """The places of the examples of each set."""
-        places = itertools.pairwise(self._starts)
-        pairs = zip(self.members, places, strict=True)
-        return {name: slice(start, end) for name, (start, end) in pairs}
-
-    def find_sets(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the number of the set of each example, int[b].
-
-        Args:
-            rows: the indices of the examples, int[b].
-        """
-        ends = self._starts[1:]
-        return np.searchsorted(ends, rows, side="right")
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Returns the features of some examples, padded to one length.
@@ -66,7 +42,7 @@ class JoinedSet:
             rows: the indices of the examples, int[b].
             length: the number of tokens.
         """
-        parts = self._read_parts(rows, length)
+        parts = self.read_parts(rows, length).values()
         names: dict[str, None] = {}
         for part in parts:
             names |= dict.fromkeys(part.features)
@@ -76,26 +52,8 @@ class JoinedSet:
             batch[name] = _join(name, with_feature, len(rows))
         return batch
 
-    def _read_parts(self, rows: np.ndarray, length: int) -> list[_Part]:
-        """Returns the features of the examples of each set that has some of them."""
-        numbers = self.find_sets(rows)
-        parts = []
-        for number in np.unique(numbers):
-            places = np.flatnonzero(numbers == number)
-            set_rows = rows[places] - self._starts[number]
-            features = self._sets[number].features(set_rows, length)
-            parts.append(_Part(places, features))
-        return parts
 
-
-class _Part(NamedTuple):
-    """The examples of one set in a batch: their places in it, int[k], and their features."""
-
-    places: np.ndarray
-    features: Mapping[str, np.ndarray]
-
-
-def _join(name: str, parts: Sequence[_Part], batch_size: int) -> np.ndarray:
+def _join(name: str, parts: Sequence[SetPart], batch_size: int) -> np.ndarray:
     """Returns a feature of a batch; where no part has values, it has zeros."""
     arrays = [part.features[name] for part in parts]
     shapes = [values.shape[1:] for values in arrays]
@@ -107,7 +65,7 @@ def _join(name: str, parts: Sequence[_Part], batch_size: int) -> np.ndarray:
     return joined
 
 
-class MixedTrainingSet(JoinedSet):
+class MixedTrainingSet(MixedSet):
     """Several training sets, of which each batch has examples of one.
 
     Each batch has the features of all sets; what its set lacks has no values.
@@ -194,24 +152,3 @@ def _check_inputs(num_inputs: Mapping[str, int]):
             f"--data_sets: [{fewest}] has single texts, which --max_query_seq_length does not tell "
             "from anchors; leave the flag out, or train on the set alone"
         )
-
-
-def take_turns(weights: Sequence[int]) -> Iterator[int]:
-    """Yields numbers of sets without end, each as often as its weight says, and evenly spread.
-
-    Args:
-        weights: the weight of each set.
-
-    Example:
-        ```python
-        list(itertools.islice(take_turns([3, 1]), 8))  # [0, 0, 1, 0, 0, 0, 1, 0]
-        ```
-    """
-    credits = [0] * len(weights)
-    total = sum(weights)
-    while True:
-        for number, weight in enumerate(weights):
-            credits[number] += weight
-        number = credits.index(max(credits))
-        credits[number] -= total
-        yield number

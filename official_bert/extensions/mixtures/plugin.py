@@ -15,10 +15,9 @@ from official_bert.io.errors import InputError
 from official_bert.options.fields import format_flag
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.tasks.base import Task
-from official_bert.training import run_log
+from official_bert.training import starting_point
 
 _SINGLE_SET_QUERY_ENCODERS = ("idf", "lookup")  # of run_sparse_embeddings
-_DATA_SETS = "data_sets"  # the field of the start line of run.jsonl
 
 
 class MixturePlugin(TrainingPlugin):
@@ -79,8 +78,7 @@ class MixturePlugin(TrainingPlugin):
         elif main_set not in set_files["dev"]:
             names = ", ".join(set_files["dev"]) or "none"
             raise InputError(
-                f"--main_set={main_set}: must be a table of {self._flags.data_sets} with a "
-                f"dev_file: {names}"
+                f"--main_set={main_set}: must be a table of --data_sets with a dev_file: {names}"
             )
         return MixedTask(
             members=members,
@@ -105,11 +103,7 @@ class MixturePlugin(TrainingPlugin):
         """
         if not self._data_sets:
             return {}
-        earlier = run_log.trainings(run.options.output_dir)
-        before = earlier[-1].get(_DATA_SETS) if earlier else None
-        if before is not None and before != self._data_sets:
-            raise InputError(
-                f"{self._flags.data_sets}: differs from the data sets with which the training in "
-                f"{run.options.output_dir} began; undo the change, or give another --output_dir"
-            )
-        return {_DATA_SETS: self._data_sets}
+        assert self._flags.data_sets is not None  # They were read.
+        source = self._flags.data_sets
+        name = source if isinstance(source, str) else "data_sets"
+        return starting_point.refuse_other_data_sets(run.options.output_dir, name, self._data_sets)

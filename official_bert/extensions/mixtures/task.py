@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.config import BertConfig
-from official_bert.extensions.mixtures.mixed_set import SET_NUMBER, JoinedSet, MixedTrainingSet
+from official_bert.extensions.mixtures.mixed_set import SET_NUMBER, MixedSet, MixedTrainingSet
 from official_bert.features import EncodedSet
 from official_bert.io.errors import InputError
 from official_bert.tasks.base import DataFiles, Task
@@ -63,9 +63,11 @@ class MixedTask(Task):
         paths = self._set_files[set_name]
         if not paths:
             raise InputError(f"--data_sets: no table has a {set_name}_file; add it to one of them")
+        loaded_sets = data_files.named.get(set_name) or {}
         examples = {}
         for name, path in paths.items():
-            examples[name] = self._members[name].read(DataFiles(named={set_name: path}), set_name)
+            source = loaded_sets.get(name, path)
+            examples[name] = self._members[name].read(DataFiles(named={set_name: source}), set_name)
         return {"": {name: sets[""] for name, sets in examples.items()}}
 
     def encode(
@@ -79,7 +81,7 @@ class MixedTask(Task):
             members[name] = task.encode(set_examples, tokenizer, max_seq_length, set_name)
         if set_name == "train":
             return MixedTrainingSet(members, self._sampling, self._batch_size)
-        return JoinedSet(members)
+        return MixedSet(members)
 
     def build_model(self, config: BertConfig, **arguments: Any) -> keras.Model:
         return self._task.build_model(config, **arguments)
@@ -95,7 +97,7 @@ class MixedTask(Task):
     def outputs(self, model: keras.Model, features: dict) -> dict:
         return self._task.outputs(model, features)
 
-    def metrics(self, encoded: JoinedSet, outputs: Arrays) -> dict[str, float]:
+    def metrics(self, encoded: MixedSet, outputs: Arrays) -> dict[str, float]:
         """Returns the metrics of all sets; eval_accuracy of a set x is called eval_x_accuracy."""
         results = {}
         for name, set_outputs in _split(encoded, outputs).items():
@@ -103,7 +105,7 @@ class MixedTask(Task):
             results |= {_name_metric(name, metric): value for metric, value in metrics.items()}
         return results
 
-    def describe_predictions(self, encoded: JoinedSet, outputs: Arrays) -> Iterator[dict[str, Any]]:
+    def describe_predictions(self, encoded: MixedSet, outputs: Arrays) -> Iterator[dict[str, Any]]:
         descriptions = []
         for name, set_outputs in _split(encoded, outputs).items():
             task = self._members[name]
@@ -174,7 +176,7 @@ class MixedObjective:
         return {"loss": sums["loss"] / num_steps}
 
 
-def _split(encoded: JoinedSet, outputs: Arrays) -> dict[str, dict[str, np.ndarray]]:
+def _split(encoded: MixedSet, outputs: Arrays) -> dict[str, dict[str, np.ndarray]]:
     """Returns the outputs of each set."""
     return {
         name: {key: values[place] for key, values in outputs.items()}

@@ -118,6 +118,9 @@ class Index:
         remedy = f"make it anew with official-bert predict --index={path}"
         arrays = read_npz(path, ("texts", "ends", "vectors"), remedy, (_PROMPT, _RANGES))
         vectors = arrays["vectors"]
+        if vectors.dtype == np.int8:
+            # Memory that can be written can be shared with TensorFlow.
+            vectors = vectors.copy()
         try:
             texts = _split_texts(arrays["texts"].tobytes(), arrays["ends"])
             prompt = arrays[_PROMPT].tobytes().decode() if _PROMPT in arrays else None

@@ -8,14 +8,14 @@ from typing import Any
 from absl import logging
 
 from official_bert import catalog
-from official_bert.commands.predict_mode import PredictMode, Window, input_name
+from official_bert.commands.predict_mode import FileMode, PredictMode, Window, input_name
 from official_bert.extensions.retrieval.comparisons import encode_documents, index_of, search
 from official_bert.extensions.retrieval.index import write_index
 from official_bert.extensions.retrieval.options import TOP_K, SearchOptions
 from official_bert.extensions.retrieval.small_vectors import FLOAT32, BlockEncoder
 from official_bert.extensions.retrieval.vector_file import write_vectors
 from official_bert.io.errors import InputError
-from official_bert.options.serving import STANDARD, STOP, PredictOptions
+from official_bert.options.serving import PredictOptions
 from official_bert.serving.predictor import Predictor
 
 
@@ -48,30 +48,12 @@ def choose_mode(options: PredictOptions) -> PredictMode | None:
     return None
 
 
-class _VectorMode(PredictMode):
+class _VectorMode(FileMode):
     """Reads all lines, and writes their vectors into one file."""
 
-    writes_answers = False
-
     def __init__(self, options: PredictOptions, flags: SearchOptions, path: str):
-        super().__init__(options)
-        self._path = path
+        super().__init__(options, path)
         self._prompt = flags.document_prompt
-        if options.output_file != STANDARD:
-            raise InputError(
-                f"--output_file: does not go with {self.flag}, the one file that is written; leave "
-                "it out"
-            )
-        if options.on_error != STOP:
-            raise InputError(
-                f"--on_error=report: does not go with {self.flag}, which has no place for errors; "
-                "leave it out"
-            )
-
-    @property
-    def output_file(self) -> str:
-        """The file that is written."""
-        return self._path
 
     def start(self, predictor: Predictor) -> None:
         """Use a model; reject one without vectors."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from official_bert.extensions.retrieval.rows import FloatRows, Rows
+from official_bert.extensions.retrieval.rows import FEW_QUERIES, WINDOW_ROWS, FloatRows, Rows
 from official_bert.metrics.cosines import unit_vectors
 
 # The rows of a block of cosines.
@@ -23,7 +23,7 @@ def search(
     queries: np.ndarray,
     corpus: np.ndarray | Rows,
     k: int,
-    corpus_rows: int = _CORPUS_ROWS,
+    corpus_rows: int | None = None,
     query_rows: int = _QUERY_ROWS,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Find the rows of a corpus with the highest cosines to each query, best first.
@@ -32,7 +32,7 @@ def search(
         queries: float32[q, width].
         corpus: float32[n, width], also a np.memmap, or the rows of smaller vectors.
         k: the number of rows for a query; n if it is larger.
-        corpus_rows: the rows of the corpus in a block, which change no result.
+        corpus_rows: the rows of the corpus in a block, which change no result; None chooses them.
         query_rows: the queries in a block, which change no result.
 
     Returns:
@@ -41,6 +41,8 @@ def search(
     rows = corpus if isinstance(corpus, Rows) else FloatRows(corpus)
     k = min(k, len(rows))
     num_queries = len(queries)
+    if corpus_rows is None:
+        corpus_rows = WINDOW_ROWS if num_queries <= FEW_QUERIES else _CORPUS_ROWS
     rough_queries = unit_vectors(queries, np.float32)
     rankings = [_Ranking(k, rows.width, error_scale=rows.error_scale) for _ in queries]
     for start in range(0, len(rows), corpus_rows):

@@ -1,5 +1,6 @@
 """Opens an export that has other files than a SavedModel, or in addition to one."""
 
+import importlib.util
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -8,15 +9,21 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from official_bert import catalog
 from official_bert.config import BertConfig
-from official_bert.extensions.runtimes.options import EXPORT_FORMATS
-from official_bert.extensions.runtimes.runtimes import RUNTIMES, RuntimeMissingError
+from official_bert.extensions.runtimes.options import EXPORT_FORMATS, TENSORFLOW
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field
 from official_bert.options.fine_tuning import AUTO
 from official_bert.options.serving import SAVED_MODEL
+from official_bert.options.shared import FLOAT32
+from official_bert.serving.export_format import (
+    RuntimeMissingError,
+    export_formats,
+    format_runtimes,
+)
 from official_bert.serving.exported_model import (
     CONFIG_FILE,
     DEFAULT,
@@ -25,6 +32,7 @@ from official_bert.serving.exported_model import (
     OpenedExport,
     Opening,
     Runtime,
+    SavedModelRuntime,
     open_runtime,
 )
 
@@ -32,18 +40,22 @@ from official_bert.serving.exported_model import (
 _MAX_ROWS = 4
 _TIMED_LENGTH = 128
 _NUM_TIMED = 3
+# Format -> the name of the file of `serving_default`.
+FILES = {SAVED_MODEL: SavedModelRuntime.FILE}
+for _format in export_formats().values():
+    FILES[_format.name] = _format.file
 
 
 class OtherRuntimes(ExportRuntimes):
-    """onnxruntime and LiteRT."""
+    """onnxruntime, LiteRT and the runtimes of other extensions."""
 
     @property
     def files(self) -> tuple[str, ...]:
         """The names of the files of all formats."""
-        return tuple(runtime.FILE for runtime in RUNTIMES.values())
+        return tuple(FILES.values())
 
     def open(self, export: OpenedExport, opening: Opening) -> Runtime:
-        """Open the files of one format: that of the setting `runtime`, or the fastest.
+        """Open the files by one runtime: that of the setting `runtime`, or the fastest.
 
         Args:
             export: the version.
@@ -55,19 +67,20 @@ class OtherRuntimes(ExportRuntimes):
         Raises:
             InputError: the version has no file for the runtime, or a file is damaged.
         """
-        formats = _list_formats(export)
         chosen = opening.settings.get("runtime", AUTO)
+        runtimes = _list_runtimes(export)
         if chosen != AUTO:
-            available = [EXPORT_FORMATS[name] for name in formats]
-            if chosen not in available:
+            if chosen not in runtimes:
                 raise InputError(
                     f"runtime={chosen}: {export.path} has no model for it; it has those of "
-                    f"{', '.join(available)}"
+                    f"{', '.join(runtimes)}"
                 )
-            formats = [name for name in formats if EXPORT_FORMATS[name] == chosen]
-        if len(formats) == 1:
-            return _open_format(export, formats[0], opening.num_threads)
-        return _open_fastest(export, formats, opening)
+            return _open_files(export, chosen, opening.num_threads)
+        dtype = (export.record.converted or {}).get("dtype", FLOAT32)
+        tried = [name for name in runtimes if _is_tried(name, dtype)]
+        if len(tried) == 1:
+            return _open_files(export, tried[0], opening.num_threads)
+        return _open_fastest(export, tried, opening)
 
     def check_trained(self, model_dir: str, settings: Mapping[str, Any]) -> None:
         """Reject a runtime of exports for a trained model that is no export.
@@ -86,21 +99,41 @@ class OtherRuntimes(ExportRuntimes):
             )
 
 
-def _list_formats(export: OpenedExport) -> list[str]:
-    """Returns the formats whose files a version has; without any it is a SavedModel."""
-    formats = []
-    for name, runtime in RUNTIMES.items():
-        if files.exists(os.path.join(export.path, runtime.FILE)):
-            formats.append(name)
-    return formats or [SAVED_MODEL]
+def _list_runtimes(export: OpenedExport) -> list[str]:
+    """Returns the runtimes that can open the files of a version; without any it is a SavedModel."""
+    names = []
+    if files.exists(os.path.join(export.path, FILES[SAVED_MODEL])):
+        names.append(TENSORFLOW)
+    reads_text = export.record.settings["export_text"]
+    for name, runtime in format_runtimes().items():
+        has_file = files.exists(os.path.join(export.path, FILES[runtime.export_format]))
+        # The operations for texts are those of the main runtime.
+        if has_file and (runtime.is_main or not reads_text):
+            names.append(name)
+    return names or [TENSORFLOW]
 
 
-def _open_format(export: OpenedExport, name: str, num_threads: int | None) -> Runtime:
-    if name == SAVED_MODEL:
+def _is_tried(name: str, dtype: str) -> bool:
+    """Returns whether a runtime is tried without a choice for weights of a type.
+
+    A main runtime whose package is absent is tried, because the error then names the package.
+    """
+    if name == TENSORFLOW:
+        return True
+    runtime = format_runtimes()[name]
+    is_installed = importlib.util.find_spec(runtime.package) is not None
+    return dtype in runtime.tried_dtypes and (runtime.is_main or is_installed)
+
+
+def _open_files(export: OpenedExport, name: str, num_threads: int | None) -> Runtime:
+    """Opens the files of a version by a runtime."""
+    if name == TENSORFLOW:
         return export.open_saved_model(num_threads)
-    runtime_class = RUNTIMES[name]
-    vocab_size = _check_files(export, runtime_class.FILE)
-    runtime = open_runtime(runtime_class, export.path, num_threads, what=runtime_class.FILE)
+    entry = format_runtimes()[name]
+    file = FILES[entry.export_format]
+    vocab_size = _check_files(export, file)
+    runtime_class = catalog.load(entry.runtime_class)
+    runtime = open_runtime(runtime_class, export.path, num_threads, what=file)
     runtime.vocab_size = vocab_size
     return runtime
 
@@ -131,16 +164,16 @@ def _check_files(export: OpenedExport, file: str) -> int:
     return config.vocab_size
 
 
-def _open_fastest(export: OpenedExport, formats: Sequence[str], opening: Opening) -> Runtime:
-    """Opens the files of each format with an installed runtime; returns the fastest runtime."""
+def _open_fastest(export: OpenedExport, names: Sequence[str], opening: Opening) -> Runtime:
+    """Opens the files by each installed runtime; returns the fastest runtime."""
     num_rows = min(opening.batch_size, _MAX_ROWS)
     length = min(export.record.settings["max_seq_length"], _TIMED_LENGTH)
     secs: dict[str, float] = {}
     runtimes: dict[str, Runtime] = {}
     missing: RuntimeMissingError | None = None
-    for name in formats:
+    for name in names:
         try:
-            runtimes[name] = _open_format(export, name, opening.num_threads)
+            runtimes[name] = _open_files(export, name, opening.num_threads)
         except RuntimeMissingError as error:
             logging.info("%s: is not tried (%s)", export.path, error)
             missing = error
@@ -149,10 +182,10 @@ def _open_fastest(export: OpenedExport, formats: Sequence[str], opening: Opening
     if missing and not secs:
         raise missing
     best = min(secs, key=lambda name: secs[name])
-    times = [f"{EXPORT_FORMATS[name]} {1e3 * value:.1f}" for name, value in secs.items()]
+    times = [f"{name} {1e3 * value:.1f}" for name, value in secs.items()]
     logging.info(
         "%s answers: milliseconds for %d rows of %d tokens: %s",
-        EXPORT_FORMATS[best],
+        best,
         num_rows,
         length,
         ", ".join(times),

@@ -5,12 +5,14 @@ import dataclasses
 from official_bert.options.fields import PROBABILITY, option
 from official_bert.options.fine_tuning import AUTO
 from official_bert.options.serving import SAVED_MODEL, PredictorSettings
-from official_bert.options.shared import BFLOAT16, FLOAT32
+from official_bert.options.shared import BFLOAT16, FLOAT16, FLOAT32, INT8, INT8_WEIGHTS
+from official_bert.serving.export_format import export_formats, format_runtimes
 
-ONNX, LITERT = "onnx", "litert"
+TENSORFLOW = "tensorflow"
 # Format of an export -> what computes it.
-EXPORT_FORMATS = {SAVED_MODEL: "tensorflow", ONNX: "onnxruntime", LITERT: "litert"}
-FLOAT16, INT8 = "float16", "int8"
+EXPORT_FORMATS = {SAVED_MODEL: TENSORFLOW}
+for _format in export_formats().values():
+    EXPORT_FORMATS[_format.name] = _format.runtime
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,12 +24,13 @@ class FormatOptions:
     dtype: str = option(
         FLOAT32,
         basic=True,
-        choices=(FLOAT32, BFLOAT16, FLOAT16, INT8),
+        choices=(FLOAT32, BFLOAT16, FLOAT16, INT8, INT8_WEIGHTS),
         help="The type of the export's kernels and tables of embeddings, and of its matrix "
         "products. bfloat16 halves the size of a SavedModel, and is faster on devices that "
         "multiply it: newer GPUs and CPUs with AMX or AVX512_BF16. float16 halves the size of an "
         "ONNX file, and is faster on GPUs. int8, of the other formats, is a quarter of the size "
-        "and faster on CPUs.",
+        "and faster on CPUs. int8_weights, of ONNX files, has the same size, is closer to float32, "
+        "and is for OpenVINO.",
     )
     export_format: list[str] | None = option(
         None,
@@ -41,12 +44,18 @@ class FormatOptions:
         "model.tflite). These two need the extra official-bert[runtimes]. Of several, separated by "
         "commas, official-bert predict takes the fastest.",
     )
+    mediapipe: bool = option(
+        False,
+        help="With --export_format=litert, also writes mediapipe.tflite, which MediaPipe's text "
+        "classifier or text embedder calls with a text in apps for phones. It is for uncased "
+        "classifiers and embeddings of one text.",
+    )
     max_loss: float | None = option(
         None,
         check=PROBABILITY,
-        help="With --dtype=int8, the share of the task's metric on the development set that 8 bits "
-        "may cost, such as 0.005 for half a percent. The script measures both, and exports nothing "
-        "if more is lost.",
+        help="With --dtype=int8 or int8_weights, the share of the task's metric on the development "
+        "set that 8 bits may cost, such as 0.005 for half a percent. The script measures both, and "
+        "exports nothing if more is lost.",
     )
     dev_file: str | None = option(
         None, help="With --max_loss, the development set, in the form of the training."
@@ -64,7 +73,7 @@ class RuntimeOptions(PredictorSettings):
 
     runtime: str = option(
         AUTO,
-        choices=(AUTO, *EXPORT_FORMATS.values()),
-        help="What computes an export of several formats. auto answers a small batch with each "
+        choices=(AUTO, TENSORFLOW, *format_runtimes()),
+        help="What computes an export. auto answers a small batch with each runtime of its formats "
         "that is installed, when it opens the model, and keeps the fastest.",
     )

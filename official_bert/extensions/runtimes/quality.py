@@ -1,27 +1,20 @@
 """Measures the loss of 8 bits: the metric of a task on its dev set, in float32 and converted."""
 
-import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from official_bert.data.table_formats import expand_paths
 from official_bert.extensions.runtimes.options import FormatOptions
-from official_bert.features import ENCODER_INPUTS, EncodedSet
 from official_bert.io import files
 from official_bert.io.errors import InputError
+from official_bert.serving.dev_metric import DevMetric, Run
 from official_bert.serving.export import TrainedModel
-from official_bert.tasks.base import DataFiles, Task
-from official_bert.training.loop import compiled_outputs, predict
+from official_bert.tasks.base import DataFiles
 
-_BATCH_SIZE = 32
 _SMALLEST_LOSS = 0.01  # A --max_loss of 0 needs a development set as large as for this loss.
-Features = Mapping[str, Any]
-Run = Callable[[dict], dict[str, np.ndarray]]
 
 
 def check_flags(flags: FormatOptions) -> None:
@@ -49,10 +42,9 @@ def check_flags(flags: FormatOptions) -> None:
 
 
 class DevSet(NamedTuple):
-    """An encoded development set, its task, and the largest loss of the metric."""
+    """The metric of a development set, and the largest loss of the metric."""
 
-    task: Task
-    encoded: EncodedSet
+    metric: DevMetric
     max_loss: float
 
 
@@ -70,20 +62,9 @@ def read_dev_set(built: TrainedModel, flags: FormatOptions, max_loss: float) -> 
     Raises:
         InputError: the task has none, or no metric, or the set is too small.
     """
-    task = built.task
-    options = built.options
-    if not isinstance(task, Task):
-        raise InputError(
-            f"--max_loss: --task_name={options.task_name} has no metric of a dev set; leave it out"
-        )
-    sets = task.read(DataFiles(flags.data_dir, {"dev": flags.dev_file}), "dev")
-    if not sets:
-        raise InputError(
-            f"--max_loss: --task_name={options.task_name} has no dev set with labels; leave it out"
-        )
-    examples = next(iter(sets.values()))
-    encoded = task.encode(examples, built.tokenizer, options.max_seq_length, "dev")
-    num_examples = len(encoded.lengths)
+    data_files = DataFiles(flags.data_dir, {"dev": flags.dev_file})
+    metric = DevMetric(built, data_files, "--max_loss")
+    num_examples = len(metric.encoded.lengths)
     num_needed = math.ceil(1 / (max_loss or _SMALLEST_LOSS))
     if num_examples < num_needed:
         raise InputError(
@@ -91,7 +72,7 @@ def read_dev_set(built: TrainedModel, flags: FormatOptions, max_loss: float) -> 
             f"which one is more than that share; give at least {num_needed} examples, or a larger "
             "--max_loss"
         )
-    return DevSet(task, encoded, max_loss)
+    return DevSet(metric, max_loss)
 
 
 def check_measurable(max_loss: float, metric: str, value: float) -> None:
@@ -112,13 +93,10 @@ def check_measurable(max_loss: float, metric: str, value: float) -> None:
         )
 
 
-def check_loss(
-    built: TrainedModel, dtype: str, runs: Mapping[str, Run], dev_set: DevSet
-) -> dict[str, Any]:
+def check_loss(dtype: str, runs: Mapping[str, Run], dev_set: DevSet) -> dict[str, Any]:
     """Measure the metric of a model and of its exports.
 
     Args:
-        built: the model in float32.
         dtype: the type of the weights of the exports.
         runs: by format, a function from the encoder's features to the outputs of `serving_default`.
         dev_set: the development set.
@@ -129,28 +107,14 @@ def check_loss(
     Raises:
         InputError: a format lost more than --max_loss.
     """
-    task, encoded, max_loss = dev_set
-    max_seq_length = built.options.max_seq_length
-    strategy = tf.distribute.get_strategy()
-
-    def measure(compute_outputs: Callable[[dict], dict]) -> float:
-        outputs = predict(compute_outputs, strategy, encoded, _BATCH_SIZE, max_seq_length, True)
-        metrics = task.metrics(encoded, task.example_outputs(encoded, outputs))
-        return float(metrics[task.main_metric])
-
-    compute_outputs = compiled_outputs(
-        strategy, lambda features: task.outputs(built.model, features)
-    )
-    whole = measure(compute_outputs)
-    check_measurable(max_loss, task.main_metric, whole)
-    metrics: dict[str, Any] = {"metric": task.main_metric, "float32": whole}
+    metric, max_loss = dev_set
+    whole = metric.measure_model()
+    check_measurable(max_loss, metric.name, whole)
+    metrics: dict[str, Any] = {"metric": metric.name, "float32": whole}
     for name, run in runs.items():
-        call_export = functools.partial(_call_as_model, built, run)
-        small = measure(functools.partial(task.outputs, call_export))
+        small = metric.measure_export(run)
         lost = lost_share(whole, small)
-        figures = (
-            f"{task.main_metric} is {whole:.6g} in float32 and {small:.6g} in {dtype} as {name}"
-        )
+        figures = f"{metric.name} is {whole:.6g} in float32 and {small:.6g} in {dtype} as {name}"
         logging.info("On the dev set %s, a loss of %.2f%%", figures, 100 * lost)
         if not lost <= max_loss:
             raise InputError(
@@ -159,25 +123,6 @@ def check_loss(
             )
         metrics[name] = small
     return metrics
-
-
-def _call_as_model(built: TrainedModel, run: Run, features: Features) -> Any:
-    """Returns the outputs of an export in the form of the model's outputs."""
-    outputs = run({name: np.asarray(features[name]) for name in ENCODER_INPUTS})
-    if "start_logits" in outputs:
-        return outputs["start_logits"], outputs["end_logits"]
-    if "score" in outputs:
-        return outputs["score"][:, None]
-    if "logits" in outputs:
-        # An export divides its logits by the temperature.
-        temperature = getattr(built.task, "temperature", None) or 1.0
-        return outputs["logits"] * np.float32(temperature)
-    if "embedding" not in outputs:
-        raise InputError(
-            f"--max_loss: nothing is known of the outputs {', '.join(outputs)} of "
-            f"--task_name={built.options.task_name}; leave it out"
-        )
-    return outputs["embedding"]
 
 
 def lost_share(whole: float, small: float) -> float:

@@ -8,13 +8,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from official_bert import catalog
-from official_bert.extensions.runtimes import converters, quality
-from official_bert.extensions.runtimes.options import FLOAT16, INT8, LITERT, ONNX, FormatOptions
+from official_bert.extensions.runtimes import mediapipe_file, quality
+from official_bert.extensions.runtimes.formats import LITERT
+from official_bert.extensions.runtimes.options import FormatOptions
 from official_bert.extensions.runtimes.runtimes import RUNTIMES
+from official_bert.graph_text.text_reader import InputBuilder
 from official_bert.io.errors import InputError
 from official_bert.options.serving import SAVED_MODEL, ExportOptions
-from official_bert.options.shared import BFLOAT16, FLOAT32
+from official_bert.options.shared import BFLOAT16, FLOAT32, INT8, INT8_WEIGHTS
+from official_bert.serving import conversion
 from official_bert.serving.export import ConvertedModel, ExportWriter, TrainedModel
+from official_bert.serving.export_format import ConversionSource
 from official_bert.serving.exported_model import DEFAULT
 
 
@@ -28,8 +32,9 @@ class FormatWriter(ExportWriter):
         _check_flags(options, self._flags, formats)
         self._converted_formats = [name for name in formats if name != SAVED_MODEL]
         for name in self._converted_formats:
-            converters.check_packages(name)
+            conversion.check_packages(name)
         quality.check_flags(self._flags)
+        self._text_task: mediapipe_file.TextTask | None = None
         self.keeps_saved_model = SAVED_MODEL in formats
 
     @property
@@ -55,10 +60,12 @@ class FormatWriter(ExportWriter):
             built: the model.
 
         Raises:
-            InputError: the runtime of a format cannot compute it.
+            InputError: the runtime of a format cannot compute it, or MediaPipe cannot.
         """
         for name in self._converted_formats:
-            converters.check_model(name, built.config)
+            conversion.check_model(name, built.config)
+        if self._flags.mediapipe:
+            self._text_task = mediapipe_file.make_text_task(built)
 
     def convert(
         self, built: TrainedModel, save: Callable[[str], None], folder: str
@@ -84,39 +91,59 @@ class FormatWriter(ExportWriter):
             dev_set = quality.read_dev_set(built, flags, flags.max_loss)
         converted = os.path.join(folder, "converted")
         os.mkdir(converted)
-        task, model = built.task, built.model
-        further_signatures = [*task.feature_signatures(model), *task.further_signatures(model)]
-        signatures = [DEFAULT, *further_signatures]
-        source = converters.ConversionSource(built, save, signatures, flags.dtype)
-        record = converters.convert(source, converted, self._converted_formats)
+        reads_text: bool = self._options.export_text
+        signatures = _list_signatures(built, reads_text)
+        source = ConversionSource(built, save, signatures, flags.dtype, reads_text)
+        record = conversion.convert(source, converted, self._converted_formats)
         metrics = None
         if dev_set is not None:
             runs = {}
             for name in self._converted_formats:
-                runtime = RUNTIMES[name](converted)
+                runtime = RUNTIMES[name](converted, None)
                 runs[name] = functools.partial(runtime, DEFAULT)
-            metrics = quality.check_loss(built, flags.dtype, runs, dev_set)
-        return ConvertedModel(converted, record | {"metrics": metrics}, signatures)
+            metrics = quality.check_loss(flags.dtype, runs, dev_set)
+        record["metrics"] = metrics
+        if self._text_task:
+            record["mediapipe"] = mediapipe_file.write_text_task(
+                self._text_task, flags.dtype, converted
+            )
+        return ConvertedModel(converted, record, signatures)
+
+
+def _list_signatures(built: TrainedModel, reads_text: bool) -> list[str]:
+    """Returns the names of the signatures of converted files."""
+    task, model = built.task, built.model
+    if not reads_text:
+        return [DEFAULT, *task.feature_signatures(model), *task.further_signatures(model)]
+    # The names depend on whether there is a reader, and not on the reader.
+    reader: Any = InputBuilder(built.tokenizer.vocab, built.max_seq_length)
+    return [DEFAULT, *task.further_signatures(model, reader)]
 
 
 def _check_flags(options: ExportOptions, flags: FormatOptions, formats: list[str]):
     """Rejects flags that do not go together."""
-    is_int8 = flags.dtype == INT8
     is_converted = formats != [SAVED_MODEL]
     tensors = f"--export_format={','.join(formats)} has signatures of tensors alone; leave it out"
-    if is_converted and options.export_text:
-        raise InputError(f"--export_text: {tensors}")
     if is_converted and options.estimator_signatures:
         raise InputError(f"--estimator_signatures: {tensors}")
-    if is_converted and flags.dtype == BFLOAT16:
-        raise InputError("--dtype=bfloat16: is for SavedModels; give float32 or int8")
-    if flags.dtype == FLOAT16 and formats != [ONNX]:
-        raise InputError(f"--dtype=float16: is for ONNX alone; --export_format={ONNX}")
-    if is_int8 and SAVED_MODEL in formats:
-        raise InputError(f"--dtype=int8: is no SavedModel's; --export_format={LITERT} or {ONNX}")
-    if flags.max_loss is not None and not is_int8:
-        raise InputError("--max_loss: measures what 8 bits cost; give --dtype=int8, too")
+    if is_converted and options.export_text:
+        _check_text_flags(flags, formats)
+    if flags.mediapipe and LITERT not in formats:
+        raise InputError("--mediapipe: is for LiteRT files; give --export_format=litert, too")
+    conversion.check_dtype(flags.dtype, formats)
+    if flags.max_loss is not None and flags.dtype not in (INT8, INT8_WEIGHTS):
+        raise InputError("--max_loss: measures what 8 bits cost; give --dtype=int8 or int8_weights")
     if flags.max_loss is None and (flags.dev_file or flags.data_dir):
         raise InputError(
             "--dev_file, --data_dir: are read to measure what 8 bits cost; give --max_loss, too"
+        )
+
+
+def _check_text_flags(flags: FormatOptions, formats: list[str]):
+    """Rejects --export_text with formats and flags that are for tensors alone."""
+    conversion.check_text_format(formats)
+    if flags.max_loss is not None:
+        raise InputError(
+            "--max_loss: is measured on exports that read tensors; export the model once with it "
+            "and without --export_text, and then with --export_text alone"
         )

@@ -29,7 +29,7 @@ from official_bert.config import LEFT_TO_RIGHT
 from official_bert.extensions.scoring.options import SCORE_METHODS, WITHIN_WORD
 from official_bert.io.errors import InputError
 from official_bert.modeling.losses import cross_entropy
-from official_bert.serving.model import CheckpointModel, Export
+from official_bert.serving.model import BatchedModel, CheckpointModel
 from official_bert.tasks.pretraining.client import MASK
 from official_bert.tasks.pretraining.task import PretrainingTask
 
@@ -46,7 +46,7 @@ class Scorer:
         most_pieces: the largest number of WordPieces that the model reads of a text.
     """
 
-    def __init__(self, model: CheckpointModel | Export, batch_size: int):
+    def __init__(self, model: BatchedModel, batch_size: int):
         """Prepares the masked LM head of a model.
 
         Args:

@@ -21,6 +21,7 @@ EXTENSION = Extension(
             script="run_sparse_embeddings",
             tasks=("sparse_embedding",),
             head_weights=("query_lookup/",),
+            encoder="SparseEncoder",
         )
     },
     options={"export_saved_model": "official_bert.extensions.sparse.options:SparseServing"},

@@ -16,7 +16,8 @@ def make_columns(answer: Mapping[str, Any], all_probabilities: bool) -> dict[str
     """Returns the columns of an answer by name.
 
     The mapping or the list `probabilities` becomes the column `probability`, that of the
-    prediction. A model of several labels has none.
+    prediction. A model of several labels has none. The answer of a head, such as `intent`, becomes
+    columns such as `intent_label`.
 
     Args:
         answer: the answer of a Predictor.
@@ -25,7 +26,14 @@ def make_columns(answer: Mapping[str, Any], all_probabilities: bool) -> dict[str
     Raises:
         InputError: a number is not finite.
     """
-    columns = {name: value for name, value in answer.items() if name != "probabilities"}
+    columns: dict[str, Any] = {}
+    for name, value in answer.items():
+        if name == "probabilities":
+            continue
+        if isinstance(value, Mapping):
+            columns |= _make_head_columns(name, value, all_probabilities)
+        else:
+            columns[name] = value
     probabilities = answer.get("probabilities")
     if isinstance(probabilities, list):
         probabilities = dict(enumerate(probabilities))
@@ -38,6 +46,15 @@ def make_columns(answer: Mapping[str, Any], all_probabilities: bool) -> dict[str
                 columns[f"{PROBABILITY}_{label}"] = probability
     _check_finite(columns.values())
     return columns
+
+
+def _make_head_columns(
+    head: str, answer: Mapping[str, Any], all_probabilities: bool
+) -> dict[str, Any]:
+    """Returns the columns of the answer of a head."""
+    columns = make_columns(answer, all_probabilities)
+    columns.pop("truncated", None)  # which only some answers have
+    return {f"{head}_{column}": value for column, value in columns.items()}
 
 
 def _check_finite(values: Iterable[Any]):

@@ -171,8 +171,9 @@ def _warn_of_equal_texts(train: Sequence[Any], dev: Sequence[Any]):
     num_equal = sum(_read_texts(example) in texts for example in dev)
     if num_equal:
         errors.warn(
-            "--dev_fraction: %d of %d examples to evaluate on have a text of the training; leave "
-            "repeated texts out for metrics of new texts",
+            "--dev_fraction: %d of %d examples to evaluate on have a text of the training, so that "
+            "the metrics are better than those of new texts; remove rows with equal texts from the "
+            "file",
             num_equal,
             len(dev),
         )

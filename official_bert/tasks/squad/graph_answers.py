@@ -2,13 +2,14 @@
 choose.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from official_bert.graph_text.graph_tokenizer import Pieces
 from official_bert.graph_text.text_reader import TextReader, Windows, run_in_batches
-from official_bert.graph_text.tokenizer import Pieces, readable
 from official_bert.tasks.squad.answers import CERTAINLY_NO_ANSWER
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 
@@ -59,9 +60,13 @@ def answer_questions(
         doc_stride=rules.doc_stride,
         max_query_length=rules.max_query_length,
     )
-    if not rules.length_aware_batches:
-        windows = _pad_windows(windows, reader.max_seq_length)
+    length = reader.max_seq_length
+    if rules.length_aware_batches:
+        # Contexts without words have no windows, and these would have no positions.
+        length = tf.maximum(1, tf.shape(windows.pieces)[1])
+    windows = _pad_windows(windows, length)
     window_logits = run_in_batches(logits, windows.features, tf.float32)
+    window_logits = tf.ensure_shape(window_logits, [None, None, 2])
     if rules.length_aware_batches:
         is_token = windows.features["input_mask"] > 0
         window_logits = tf.where(is_token[..., None], window_logits, NO_POSITION)
@@ -70,6 +75,7 @@ def answer_questions(
     start_logits = window_logits[..., 0]
     end_logits = window_logits[..., 1]
     num_questions = tf.shape(questions)[0]
+    cut = functools.partial(reader.tokenizer.substrings, contexts, tf.range(num_questions))
 
     def best_spans(rules: SquadRules) -> _Spans:
         window_spans = _best_window_spans(windows, start_logits, end_logits, rules)
@@ -87,7 +93,7 @@ def answer_questions(
         )
     has_answer = best.scores > _NO_SCORE
     if not rules.version_2_with_negative:
-        answers = _cut(best, has_answer, contexts, pieces, otherwise=_NO_CANDIDATE)
+        answers = _cut(best, has_answer, pieces, cut, otherwise=_NO_CANDIDATE)
         scores = tf.where(has_answer, best.scores, 0.0)
         return answers | {"score": tf.cast(scores, tf.float32)}
     null_scores = _null_scores(
@@ -98,7 +104,7 @@ def answer_questions(
     differences = null_scores - best.scores
     odds = tf.where(has_answer, differences, CERTAINLY_NO_ANSWER)
     has_answer &= odds <= rules.null_score_diff_threshold
-    answers = _cut(best, has_answer, contexts, pieces, otherwise="")
+    answers = _cut(best, has_answer, pieces, cut, otherwise="")
     scores = tf.where(has_answer, best.scores, null_scores)
     return answers | {
         "score": tf.cast(scores, tf.float32),
@@ -106,13 +112,13 @@ def answer_questions(
     }
 
 
-def _pad_windows(windows: Windows, length: int) -> Windows:
+def _pad_windows(windows: Windows, length: int | tf.Tensor) -> Windows:
     num_missing = length - tf.shape(windows.pieces)[1]
     paddings = [[0, 0], [0, num_missing]]
 
     def pad(values: tf.Tensor, filler: int | bool) -> tf.Tensor:
         padded = tf.pad(values, paddings, constant_values=filler)
-        return tf.ensure_shape(padded, [None, length])
+        return tf.ensure_shape(padded, [None, length]) if isinstance(length, int) else padded
 
     features = {}
     for name, values in windows.features.items():
@@ -207,12 +213,18 @@ def _null_scores(scores: tf.Tensor, texts: tf.Tensor, num_questions: tf.Tensor) 
 def _cut(
     spans: _Spans,
     has_answer: tf.Tensor,
-    contexts: tf.Tensor,
     pieces: Pieces,
+    cut: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
     otherwise: str,
 ) -> dict[str, tf.Tensor]:
-    """Cuts the answers out of their contexts; `has_answer`, bool[batch], tells whether the
-    answer is the span.
+    """Cuts the answers out of their contexts.
+
+    Args:
+        spans: the best span of each question.
+        has_answer: bool[batch], whether the answer is the span.
+        pieces: the WordPieces of the contexts.
+        cut: maps the offsets of the starts and ends to the parts of the contexts.
+        otherwise: the answer without a span.
     """
     row_starts = pieces.ids.row_starts()
     row_starts = tf.cast(row_starts, tf.int32)
@@ -225,14 +237,9 @@ def _cut(
 
     start = look_up(pieces.starts, spans.first)
     end = look_up(pieces.ends, spans.last)
-    cut = tf.strings.substr(
-        readable(contexts),
-        pos=tf.maximum(start, 0),
-        len=end - start,
-        unit="UTF8_CHAR",
-    )
+    texts = cut(tf.maximum(start, 0), tf.maximum(end, 0))
     return {
-        "answer": tf.where(has_answer, cut, otherwise),
+        "answer": tf.where(has_answer, texts, otherwise),
         "start": start,
         "end": end,
         "start_piece": tf.where(has_answer, spans.first, _NO_OFFSET),

@@ -27,7 +27,6 @@ from official_bert.data.tables import (
 )
 from official_bert.data.tag_schemes import IOB2, restore_scheme
 from official_bert.graph_text.text_reader import TextReader, run_in_batches
-from official_bert.graph_text.tokenizer import readable
 from official_bert.io import errors
 from official_bert.io.errors import InputError
 from official_bert.metrics import calibration
@@ -89,8 +88,7 @@ def tag_words(
         run_in_batches(best, windows.features, tf.int32), windows.has_prediction
     )
     starts, ends = pieces.word_starts, pieces.word_ends
-    context = tf.gather(readable(texts), starts.value_rowids())
-    words = tf.strings.substr(context, starts.values, ends.values - starts.values, unit="UTF8_CHAR")
+    words = reader.tokenizer.substrings(texts, starts.value_rowids(), starts.values, ends.values)
     return {
         "num_words": tf.cast(starts.row_lengths(), tf.int32),
         "words": starts.with_values(words).to_tensor(""),

@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from official_bert import BertModel, FullTokenizer, InputError, Predictor, SentenceEncoder
+from official_bert import (
+    BertModel,
+    FullTokenizer,
+    InputError,
+    Predictor,
+    SentenceEncoder,
+    catalog,
+    model_dir,
+)
 from official_bert.serving.model import build
 from tests import toy
 from tests.extensions.embeddings.served import serving_options
@@ -113,6 +121,32 @@ def test_the_casing_is_that_of_the_folder(folder, tmp_path):
     assert cased.tokenizer.tokenize("The cat") == ["[UNK]", "cat"]
     uncased = SentenceEncoder(f"{folder}/bert_model.ckpt")
     assert uncased.tokenizer.tokenize("The cat") == ["the", "cat"]
+
+
+OTHER_FAMILIES = [
+    pytest.param(name, family, id=name)
+    for name, family in catalog.families().items()
+    if family.encoder not in ("", "SentenceEncoder")
+]
+
+
+@pytest.mark.parametrize(("name", "family"), OTHER_FAMILIES)
+def test_a_model_of_other_vectors_is_refused(folder, tmp_path, name, family):
+    model = tmp_path / "model"
+    shutil.copytree(folder, model)
+    model_dir.write_record(str(model), model_dir.TaskRecord(family.tasks[0], name, {}))
+    message = f"is a model of {family.script}, .* open it with {family.encoder}"
+    with pytest.raises(InputError, match=message):
+        SentenceEncoder(model)
+    assert family.encoder in catalog.public_names()
+
+
+def test_a_classifier_is_an_encoder(folder, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(folder, model)
+    model_dir.write_record(str(model), model_dir.TaskRecord("SST-2", "classification", {}))
+    vectors = SentenceEncoder(model).encode(TEXTS)
+    np.testing.assert_array_equal(vectors, load_encoder(folder).encode(TEXTS))
 
 
 TANH = {"activation_function": "torch.nn.modules.activation.Tanh", "bias": True}

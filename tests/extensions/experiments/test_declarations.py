@@ -2,11 +2,14 @@
 and the remedy.
 """
 
+import dataclasses
+
 import pytest
 
 from official_bert.extensions.experiments.declarations import (
     find_scale,
     list_experiments,
+    read_catalogue,
     read_experiment,
 )
 from official_bert.fine_tuning.search import list_trials
@@ -32,9 +35,54 @@ def test_the_searches_of_all_recipes_are_searches_of_fine_tuning():
         assert [trial.learning_rate for trial in list_trials(options)] == [5e-5, 4e-5, 3e-5, 2e-5]
 
 
+def test_a_scale_based_on_another_one_has_its_fields():
+    desk, recipe = CATALOGUE.scales["desk"], CATALOGUE.scales["desk_recipe"]
+    assert recipe.name == "desk_recipe"
+    assert recipe.sizes == desk.sizes
+    assert recipe.recipes == desk.recipes
+    changed_flags = dict(recipe.pretraining[0].items() - desk.pretraining[0].items())
+    assert changed_flags == {"lr_schedule": "wsd", "masked_lm_prob": 0.3}
+    changed_fields = {
+        field.name
+        for field in dataclasses.fields(desk)
+        if getattr(desk, field.name) != getattr(recipe, field.name)
+    }
+    assert changed_fields == {
+        "name",
+        "summary",
+        "leaves_out",
+        "records",
+        "held_out",
+        "pretraining",
+    }
+
+
+@pytest.mark.parametrize(
+    ("scales", "sentence"),
+    [
+        ("[a]\nbased_on = 'b'\n[c]\n", "a: based_on: there is no scale 'b'; it is one of a, c"),
+        (
+            "[a]\nbased_on = 'b'\n[b]\nbased_on = 'c'\n[c]\n",
+            "a: based_on: b is based on another scale; name that one",
+        ),
+        (
+            "[a]\nsummary = ''\nseeds = 1\npretraining_seeds = 1\ntasks = []\n"
+            "vocabulary = { vocab_size = 5 }\n[[a.pretraining]]\nstop_at_step = 3\n",
+            "pretraining: its last phase has stop_at_step, so that no phase ends the schedule",
+        ),
+    ],
+)
+def test_faults_of_scales(tmp_path, scales, sentence):
+    (tmp_path / "scales.toml").write_text(scales)
+    (tmp_path / "tasks.toml").write_text("[tasks]\n[with_flag]\n")
+    with pytest.raises(InputError) as error:
+        read_catalogue(str(tmp_path))
+    assert sentence in str(error.value)
+
+
 def test_the_papers_tables_are_all_there():
     assert list_experiments(CATALOGUE.folder) == OURS
-    assert list(CATALOGUE.scales) == ["smoke", "desk", "small", "paper"]
+    assert list(CATALOGUE.scales) == ["smoke", "desk", "desk_recipe", "small", "paper"]
     assert [len(read_experiment(name, CATALOGUE).rows) for name in OURS] == [
         2,
         2,
@@ -102,5 +150,7 @@ def test_unknown_names_are_answered_with_the_known_ones():
         read_experiment("table9", CATALOGUE)
     with pytest.raises(InputError, match=r"mine\.toml: no such file"):
         read_experiment("mine.toml", CATALOGUE)
-    with pytest.raises(InputError, match="no such scale; it is one of smoke, desk, small, paper"):
+    with pytest.raises(
+        InputError, match="no such scale; it is one of smoke, desk, desk_recipe, small, paper"
+    ):
         find_scale("huge", CATALOGUE)

@@ -289,6 +289,32 @@ def test_metrics_of_the_best_run_of_a_search(tmp_path):
     assert execution.read_metrics(str(tmp_path)) == {"eval_f1": 0.2}
 
 
+def test_a_step_finds_a_copy_of_the_training_that_it_resumes(layout):
+    first = make_step("first", kind="pretraining")
+    second = make_step("second", kind="pretraining")
+    second = dataclasses.replace(second, continued=Place(first, "model.ckpt-9"))
+    source, target = pathlib.Path(layout.output(first)), pathlib.Path(layout.output(second))
+    source.mkdir(parents=True)
+    copied = ["checkpoint", "input.ckpt-9-0.index", "model.ckpt-9.data-00000", "model.ckpt-9.index"]
+    for name in [*copied, "model.ckpt-99.index", "model.ckpt-8.index", "run.jsonl"]:
+        (source / name).write_text(name)
+    # What a killed copy has left is written again, because the list of checkpoints is missing.
+    target.mkdir(parents=True)
+    (target / "model.ckpt-9.index").write_text("a part")
+
+    assert execution.execute([first, second], layout) == []
+    written = ["eval_results.txt", "model.ckpt-1"]
+    assert sorted(path.name for path in target.iterdir()) == sorted(copied + written)
+    for name in copied:
+        assert (target / name).read_text() == name
+
+    # A step that was interrupted keeps what it has.
+    pathlib.Path(layout.folder(second), "result.json").unlink()
+    (target / "checkpoint").write_text("newer")
+    assert execution.execute([first, second], layout) == []
+    assert (target / "checkpoint").read_text() == "newer"
+
+
 def test_command_and_folders(layout):
     records = f"steps/records-of-text-{layout.key(RECORDS)}"
     model = f"steps/pretraining-2-16-2-seed-1-{layout.key(MODEL)}"

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from official_bert.config import BertConfig
-from official_bert.extensions.experiments import steps
+from official_bert.extensions.experiments import columns, steps
 from official_bert.extensions.experiments.declarations import list_experiments, read_experiment
 from official_bert.extensions.experiments.plan import Plan
 from official_bert.extensions.experiments.steps import Layout, Place, Step
@@ -186,7 +186,8 @@ def test_without_the_extension_its_rows_and_columns_are_left_out(monkeypatch):
     def without_features(options_class):
         return [each for each in known(options_class) if each.name != "feature_layers"]
 
-    monkeypatch.setattr(steps, "flag_fields", without_features)
+    for module in (columns, steps):
+        monkeypatch.setattr(module, "flag_fields", without_features)
     reason = "run_ner has no --feature_layers, because its extension is not installed"
     plan = plan_of("table7")
     labels = [row.label for row in plan.rows]
@@ -357,10 +358,10 @@ def test_a_row_s_flags_count_where_they_change_a_phase(two_rows):
     phases = list_phases("use_next_sentence = true, adam_beta1 = 0.9")
     assert len(phases) == 2
 
-    phases = list_phases("learning_rate = 1e-5")  # the rate of the second phase alone
-    rates = [step.flag("learning_rate") for step in phases]
-    assert rates == [1e-4, 1e-5, 1e-5, 1e-5]
-    assert phases[2].label == "12/768/12 learning_rate=1e-05 seed 1 phase 1"
+    phases = list_phases("stop_at_step = 900000")  # It is that of the first phase already.
+    limits = [step.flag("stop_at_step") for step in phases]
+    assert limits == [900_000, None, 900_000, 900_000]
+    assert phases[2].label == "12/768/12 stop_at_step=900000 seed 1 phase 1"
 
     with pytest.raises(InputError, match="sets --do_train itself"):
         list_phases("do_train = false")
@@ -384,7 +385,7 @@ def test_a_figure_starts_from_the_checkpoints_of_one_training():
     for model in (starts[:5], starts[5:]):
         first, *others, last = (start.root for start in model)
         assert others == [first] * 3
-        assert last.flag("init_checkpoint") == Place(first)
+        assert last.continued == Place(first, "model.ckpt-900000")
 
     # Minimal pairs start from the same checkpoints, and have a name for each.
     scored = list_steps(plan, "minimal pairs")
@@ -416,8 +417,50 @@ def test_a_figure_starts_from_the_end_of_a_phase_or_within_it():
     assert end.path == ""  # a phase ends with its newest checkpoint
     assert end.root == first_phase
     within = find_start(0.94)
-    assert within.path == "model.ckpt-40000"
+    assert within.path == "model.ckpt-940000"
     assert within.root == second_phase
+
+
+def test_phases_with_schedules_of_their_own():
+    """The second one starts from the weights of the first, and counts its updates from 1."""
+    paper = CATALOGUE.scales["paper"]
+    flags = {"save_checkpoints_steps": 100, "keep_checkpoint_max": 0}
+    first_phase = flags | {"num_train_steps": 9000}
+    second_phase = flags | {"num_train_steps": 3000}
+    scale = dataclasses.replace(paper, pretraining=[first_phase, second_phase])
+    plan = plan_of("figure5", scale, num_seeds=1)
+    column = dataclasses.replace(plan.experiment.columns[0], at=5 / 6)
+    experiment = dataclasses.replace(plan.experiment, columns=[column])
+
+    plan = plan_of(experiment, scale, num_seeds=1)
+    first, second, *_ = list_steps(plan, "pretraining")
+    assert second.continued is None
+    assert second.flag("init_checkpoint") == Place(first)
+    start = list_steps(plan, "fine-tuning")[0].flag("model")
+    assert start == Place(second, "model.ckpt-1000")
+
+
+def test_a_phase_resumes_the_one_before_it():
+    plan = plan_of("table6", "paper", num_seeds=1)
+    first, second, *_ = list_steps(plan, "pretraining")
+    assert first.flag("stop_at_step") == 900_000
+    assert second.continued == Place(first, "model.ckpt-900000")
+    for flag in ("num_train_steps", "num_warmup_steps", "learning_rate"):
+        assert first.flag(flag) == second.flag(flag)
+    assert second.flag("init_checkpoint") is None
+    assert first in second.inputs()
+
+    layout = Layout("out", "data", MODELS)
+    first_output = f"out/pretraining-3-768-12-seed-1-phase-1-{layout.key(first)}/output"
+    assert layout.copied_files(second) == [
+        f"{first_output}/model.ckpt-900000.data-*",
+        f"{first_output}/model.ckpt-900000.index",
+        f"{first_output}/input.ckpt-900000-*",
+        f"{first_output}/checkpoint",
+    ]
+    assert layout.copied_files(first) == []
+    alone = dataclasses.replace(second, continued=None)
+    assert layout.key(alone) != layout.key(second)
 
 
 def test_a_checkpoint_that_is_not_kept_is_refused():

@@ -6,12 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from official_bert.extensions.mixtures.mixed_set import (
-    SET_NUMBER,
-    JoinedSet,
-    MixedTrainingSet,
-    take_turns,
-)
+from official_bert.extensions.mixtures.mixed_set import SET_NUMBER, MixedSet, MixedTrainingSet
 from official_bert.extensions.mixtures.options import PROPORTIONAL, ROUND_ROBIN
 from official_bert.features import content_digest
 from official_bert.io.errors import InputError
@@ -31,7 +26,7 @@ class NumberSet:
 
 
 def test_examples_of_several_sets_come_in_the_order_of_their_rows():
-    joined = JoinedSet({"a": NumberSet(0, 3), "b": NumberSet(100, 2)})
+    joined = MixedSet({"a": NumberSet(0, 3), "b": NumberSet(100, 2)})
     assert joined.lengths.tolist() == [1, 2, 3, 1, 2]
     assert joined.slices == {"a": slice(0, 3), "b": slice(3, 5)}
     ids = joined.features(np.array([4, 0, 3, 2]), length=3)["input_ids"]
@@ -40,7 +35,7 @@ def test_examples_of_several_sets_come_in_the_order_of_their_rows():
 
 
 def test_a_smaller_example_is_filled_up_with_zeros():
-    joined = JoinedSet({"a": NumberSet(1, 2), "b": NumberSet(100, 1, num_texts=3)})
+    joined = MixedSet({"a": NumberSet(1, 2), "b": NumberSet(100, 1, num_texts=3)})
     ids = joined.features(np.array([1, 2]), length=1)["input_ids"]
     assert ids[..., 0].tolist() == [[3, 4, 0], [100, 101, 102]]
 
@@ -116,11 +111,6 @@ def test_the_order_depends_on_the_seed():
         list(itertools.islice(mixed.example_order(seed, 4, 0), 16)) for seed in (1, 1, 2)
     )
     assert first == again != other
-
-
-def test_turns_are_spread_evenly():
-    assert list(itertools.islice(take_turns([3, 1]), 8)) == [0, 0, 1, 0, 0, 0, 1, 0]
-    assert list(itertools.islice(take_turns([1, 1, 1]), 5)) == [0, 1, 2, 0, 1]
 
 
 def test_a_set_smaller_than_a_batch_is_refused():

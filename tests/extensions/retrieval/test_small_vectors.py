@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from official_bert import InputError
-from official_bert.extensions.retrieval import small_vectors
+from official_bert.extensions.retrieval import binary_search, rows, small_vectors
 from official_bert.extensions.retrieval.binary_search import search_binary
 from official_bert.extensions.retrieval.index import Index
 from official_bert.extensions.retrieval.rows import Int8Rows
@@ -63,22 +63,53 @@ def test_int8_is_searched_as_its_decoded_vectors(k, corpus_rows):
     codes = small_vectors.encode_int8(CORPUS, RANGES)
     cosines = cosine_table(QUERIES, decode_int8(codes))
     order = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
-    scores, rows = search(QUERIES, Int8Rows(codes, RANGES), k, corpus_rows, query_rows=4)
+    scores, places = search(QUERIES, Int8Rows(codes, RANGES), k, corpus_rows, query_rows=4)
     np.testing.assert_allclose(scores, np.take_along_axis(cosines, order, axis=1), atol=1e-5)
-    np.testing.assert_allclose(np.take_along_axis(cosines, rows, axis=1), scores, atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(cosines, places, axis=1), scores, atol=1e-5)
 
 
+@pytest.mark.parametrize("is_writable", [True, False])
+@pytest.mark.parametrize("num_queries", [1, 3])
+def test_compiled_products_of_few_queries_are_those_of_numpy(monkeypatch, num_queries, is_writable):
+    monkeypatch.setattr(rows, "WINDOW_ROWS", 8)
+    codes = small_vectors.encode_int8(CORPUS, RANGES)
+    codes.flags.writeable = is_writable
+    queries = QUERIES[:num_queries]
+    corpus = Int8Rows(codes, RANGES)
+    expected = queries.astype(float) @ decode_int8(codes).T
+    for start in range(0, 41, 8):  # The last block is shorter.
+        block = corpus.block(start, start + 8)
+        np.testing.assert_allclose(
+            block.products(queries), expected[:, start : start + 8], atol=1e-5
+        )
+    scores, places = search(queries, corpus, 5, corpus_rows=8)
+    whole_scores, whole_places = search(queries, corpus, 5)
+    np.testing.assert_array_equal(scores, whole_scores)
+    np.testing.assert_array_equal(places, whole_places)
+
+
+def test_pieces_of_int8_vectors_change_no_product(monkeypatch):
+    monkeypatch.setattr(rows, "_PIECE_ROWS", 7)
+    codes = small_vectors.encode_int8(CORPUS, RANGES)
+    products = Int8Rows(codes, RANGES).products(QUERIES[:2])
+    expected = QUERIES[:2].astype(float) @ decode_int8(codes).T
+    np.testing.assert_allclose(products, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("block_rows", [3, 1 << 13])
 @pytest.mark.parametrize(("k", "rescore"), [(1, 4), (3, 2), (50, 1), (5, 100)])
-def test_the_nearest_signs_are_ordered_by_the_query(k, rescore):
+def test_the_nearest_signs_are_ordered_by_the_query(monkeypatch, k, rescore, block_rows):
+    monkeypatch.setattr(binary_search, "_BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(binary_search, "_SPARE", 1)
     codes = small_vectors.encode_binary(CORPUS)
     signs = np.where(CORPUS > 0, 1, -1)
-    scores, rows = search_binary(QUERIES, codes, k, rescore)
+    scores, all_places = search_binary(QUERIES, codes, k, rescore)
     for number, query in enumerate(QUERIES):
         distances = ((query > 0) != (CORPUS > 0)).sum(axis=1)
         nearest = np.sort(np.argsort(distances, kind="stable")[: k * rescore])
         cosines = cosine_table(query[None], signs[nearest])[0]
         order = np.argsort(-cosines, kind="stable")[:k]
-        assert rows[number].tolist() == nearest[order].tolist()
+        assert all_places[number].tolist() == nearest[order].tolist()
         np.testing.assert_allclose(scores[number], cosines[order], atol=1e-6)
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from official_bert import catalog
-from official_bert.extensions.runtimes import converters, quality
+from official_bert.extensions.runtimes import quality
 from official_bert.extensions.runtimes.options import INT8, FormatOptions
 from official_bert.io.errors import InputError
+from official_bert.serving import conversion
 from official_bert.serving import model as serving_model
 from official_bert.tasks.base import Task
 
@@ -27,11 +28,13 @@ def format_flags(**flags) -> FormatOptions:
 
 @pytest.fixture(autouse=True)
 def packages(monkeypatch):
-    monkeypatch.setattr(converters, "check_packages", lambda name: None)
+    monkeypatch.setattr(conversion, "check_packages", lambda name: None)
 
 
 class Labels(Task):
     """A task with a dev set of some examples."""
+
+    main_metric = "eval_accuracy"
 
     def __init__(self, num_examples: int):
         self._num_examples = num_examples
@@ -59,11 +62,12 @@ Labels.__abstractmethods__ = frozenset()
     ],
 )
 def test_one_example_must_not_be_more_than_the_loss(max_loss, num_examples, needed):
-    options = types.SimpleNamespace(task_name="labels", max_seq_length=8)
-    built = types.SimpleNamespace(task=Labels(num_examples), options=options, tokenizer=None)
+    built = types.SimpleNamespace(
+        task=Labels(num_examples), task_name="labels", max_seq_length=8, tokenizer=None
+    )
 
     def read():
-        return quality.read_dev_set(built, format_flags(max_loss=max_loss), max_loss).encoded
+        return quality.read_dev_set(built, format_flags(max_loss=max_loss), max_loss).metric.encoded
 
     if needed is None:
         assert len(read().lengths) == num_examples

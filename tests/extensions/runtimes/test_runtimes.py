@@ -15,14 +15,14 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import BertConfig, Predictor, catalog
-from official_bert.extensions.runtimes import quality
-from official_bert.extensions.runtimes.converters import check_model
+from official_bert.extensions.runtimes import opening, quality
 from official_bert.extensions.runtimes.options import EXPORT_FORMATS
 from official_bert.extensions.runtimes.runtimes import RUNTIMES
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.serving import model as serving_model
+from official_bert.serving.conversion import check_model
 from official_bert.serving.exported_model import RECORD_FILE, OpenedExport, set_threads
 from official_bert.serving.model import open_model
 from official_bert.tasks.classification.glue import MrpcProcessor
@@ -206,6 +206,33 @@ def test_weights_of_8_bits(export_format, tmp_path, monkeypatch):
 
 
 @formats
+@pytest.mark.parametrize(
+    "kind", in_test_long("mrpc", "tsv", "swag", "squad", "ner", "pretraining", "embedding")
+)
+def test_every_kind_of_task_in_8_bits(kind, export_format, tmp_path, monkeypatch):
+    """The numbers are near those of float32, but not the same; labels may change places."""
+    for name, size in (("hidden_size", 64), ("intermediate_size", 128)):
+        monkeypatch.setitem(toy.BERT_CONFIG, name, size)
+    exported.make_checkpoint(tmp_path, kind)
+    opened = {}
+    for version, dtype in (("1", "float32"), ("2", "int8")):
+        options = exported.export_options(tmp_path, kind, export_format=export_format, dtype=dtype)
+        serving_model.export(options)
+        opened[dtype] = OpenedExport(str(tmp_path / "exports" / version))
+    for size, length in SHAPES:
+        features = batch(kind, size, length)
+        expected = opened["float32"]("serving_default", features)
+        outputs = opened["int8"]("serving_default", features)
+        assert outputs.keys() == expected.keys()
+        numbers = [name for name, values in expected.items() if values.dtype == np.float32]
+        assert numbers
+        for name in numbers:
+            differences = np.abs(outputs[name] - expected[name])
+            greatest = differences.max() / np.abs(expected[name]).max()
+            assert 1e-4 < greatest < 3 * EIGHT_BITS, name
+
+
+@formats
 def test_threads(export_format, tmp_path_factory, monkeypatch):
     made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
     runtime = RUNTIMES[export_format]
@@ -342,6 +369,10 @@ def test_a_changed_export_is_refused(
     # So that the table above has one name, with the ending of ONNX.
     (version / file).rename(version / "MODEL.onnx")
     monkeypatch.setattr(RUNTIMES[export_format], "FILE", "MODEL.onnx")
+    monkeypatch.setitem(opening.FILES, export_format, "MODEL.onnx")
+    monkeypatch.setattr(
+        opening, "_is_tried", lambda name, dtype: name == EXPORT_FORMATS[export_format]
+    )
     record = version / RECORD_FILE
     record.write_text(record.read_text().replace(file, "MODEL.onnx"))
     OpenedExport(str(tmp_path))
@@ -374,6 +405,22 @@ def test_a_corrupt_model_with_its_digest_is_refused(export_format, tmp_path, tmp
             id="texts in LiteRT",
         ),
         pytest.param(
+            {"export_format": ["onnx", "saved_model"], "export_text": True},
+            "--export_text: --export_format=onnx,saved_model has several formats",
+            id="texts in two formats",
+        ),
+        pytest.param(
+            {
+                "export_format": ["onnx"],
+                "export_text": True,
+                "dtype": "int8",
+                "max_loss": 0.1,
+                "dev_file": __file__,
+            },
+            "--max_loss: is measured on exports that read tensors",
+            id="the loss of an export of texts",
+        ),
+        pytest.param(
             {"export_format": ["litert"], "estimator_signatures": "tensors"},
             "--estimator_signatures: --export_format=",
             id="signatures of an Estimator in LiteRT",
@@ -385,17 +432,17 @@ def test_a_corrupt_model_with_its_digest_is_refused(export_format, tmp_path, tmp
         ),
         pytest.param(
             {"export_format": ["litert", "onnx"], "dtype": "float16"},
-            "--dtype=float16: is for ONNX alone; --export_format=onnx",
+            "--dtype=float16: litert files cannot have it; give --export_format=onnx or another",
             id="float16 in LiteRT",
         ),
         pytest.param(
             {"export_format": ["litert", "saved_model"], "dtype": "int8"},
-            "--dtype=int8: is no SavedModel's",
+            "--dtype=int8: saved_model files cannot have it",
             id="8 bits in a SavedModel and LiteRT",
         ),
         pytest.param(
             {"dtype": "int8"},
-            "--dtype=int8: is no SavedModel's; --export_format=litert or onnx",
+            "--dtype=int8: saved_model files cannot have it; give --export_format=onnx or ",
             id="8 bits in a SavedModel",
         ),
     ],
@@ -437,7 +484,7 @@ def test_a_missing_package_is_named_with_its_list(package, export_format, tmp_pa
 @formats
 def test_a_runtime_that_is_not_installed(export_format, tmp_path_factory, monkeypatch):
     made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
-    for name in ("ai_edge_litert.interpreter", "onnxruntime"):
+    for name in ("ai_edge_litert.interpreter", "onnxruntime", "openvino"):
         monkeypatch.setitem(sys.modules, name, None)
     message = r"cannot be imported .*; pip install 'official-bert\[runtimes\]'"
     with pytest.raises(InputError, match=message):
@@ -451,6 +498,9 @@ all_installed = pytest.mark.needs_extra(*PACKAGES["litert"], *PACKAGES["onnx"])
 @all_installed
 @pytest.mark.parametrize("kind", ["mrpc", *in_test_long("swag")])
 def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeypatch):
+    # The further runtimes of other extensions have tests there.
+    main_runtimes = EXPORT_FORMATS.values()
+    monkeypatch.setattr(opening, "_is_tried", lambda name, dtype: name in main_runtimes)
     made = exported.shared_export(tmp_path_factory, kind, export_format=ALL)
     folder = str(made.path)
     files_by_runtime = {runtime.FILE for runtime in RUNTIMES.values()}
@@ -502,7 +552,7 @@ def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeyp
     assert isinstance(opened._runtime, RUNTIMES["saved_model"])
     assert "is not tried (onnxruntime: cannot be imported" in messages[-2]
 
-    monkeypatch.setattr(RUNTIMES["saved_model"], "FILE", "absent")
+    monkeypatch.setitem(opening.FILES, "saved_model", "absent")
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     message = r"ai_edge_litert: cannot be imported .*; pip install 'official-bert\[runtimes\]'"
     with pytest.raises(InputError, match=message):
@@ -674,7 +724,7 @@ def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path, mon
         pytest.param(
             "mrpc",
             {"dtype": "float32"},
-            "--max_loss: measures what 8 bits cost; give --dtype=int8, too",
+            "--max_loss: measures what 8 bits cost; give --dtype=int8 or int8_weights",
             id="no 8 bits",
         ),
         pytest.param(

@@ -349,3 +349,13 @@ def test_real_questions_get_the_answers_of_run_squad(tmp_path):
     assert counts["different_answers"] == pytest.approx(num_different, abs=20)
     for kind, count in expected["differences"].items():
         assert counts["differences"][kind] == pytest.approx(count, abs=2), kind
+
+
+def test_requests_without_windows_have_no_answer(reader):
+    """Contexts without words have no windows, whatever the windows are padded to."""
+    pairs = [("the cat", "  "), ("", "")]
+    for length_aware in (False, True):
+        rules = SquadRules(**LENGTHS, length_aware_batches=length_aware)
+        outputs = graph_answers(reader, pairs, rules, hashed(7))
+        assert outputs["answer"].tolist() == [b"empty", b"empty"]
+        assert outputs["score"].tolist() == [0.0, 0.0]

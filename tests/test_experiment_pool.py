@@ -1,0 +1,50 @@
+"""Tests of the order in which benchmarks/experiment_pool.py starts the steps of experiments."""
+
+import pytest
+
+from benchmarks import experiment_pool
+from official_bert.extensions.experiments.declarations import (
+    find_scale,
+    read_catalogue,
+    read_experiment,
+)
+from official_bert.extensions.experiments.plan import make_plan
+from official_bert.extensions.experiments.steps import order_steps
+
+
+@pytest.fixture(scope="module")
+def steps():
+    catalogue = read_catalogue(str(experiment_pool.TABLES))
+    scale = find_scale("desk_recipe", catalogue)
+    plans = [
+        make_plan(read_experiment(name, catalogue), scale, catalogue)
+        for name in ("table5", "table8")
+    ]
+    return order_steps(step for plan in plans for step in plan.steps)
+
+
+@pytest.mark.parametrize("order", ["stage", "seed"])
+def test_each_step_starts_once_and_after_those_that_it_needs(steps, order):
+    ordered = experiment_pool.sort_steps(steps, order)
+    assert sorted(step.name for step in ordered) == sorted(step.name for step in steps)
+    for index, step in enumerate(ordered):
+        assert set(step.inputs()) <= set(ordered[:index])
+
+
+def test_all_pretrainings_start_first_and_feature_based_runs_last(steps):
+    kinds = [step.kind for step in experiment_pool.sort_steps(steps, "stage")]
+    num_pretrainings = kinds.count("pretraining")
+    assert num_pretrainings == 16  # eight models with two seeds
+    assert kinds[: num_pretrainings + 2] == ["vocabulary", "records"] + ["pretraining"] * 16
+    features = ["feature_layers" in dict(step.flags) for step in steps]
+    ordered = experiment_pool.sort_steps(steps, "stage")
+    last = ordered[-sum(features) :]
+    assert sum(features) == 12  # six rows with two seeds
+    assert all("feature_layers" in dict(step.flags) for step in last)
+
+
+def test_a_seed_is_complete_before_the_next_one_begins(steps):
+    ordered = experiment_pool.sort_steps(steps, "seed")
+    seeds = [step.seed for step in ordered if step.seed is not None]
+    assert seeds == sorted(seeds)
+    assert set(seeds) == {1, 2}
