@@ -135,6 +135,13 @@ extensions/huggingface_api/tokenizer_inputs.py: extensions/huggingface_api/test_
     origins[begin + width - 1] + 1 -> origins[begin] + width
 tokenizer_config.py: test_tokenization.py test_tokenizer_json.py data/test_model_inputs.py
     len(tokens_a) > len(tokens_b) -> len(tokens_a) >= len(tokens_b)
+added_tokens.py: extensions/late_interaction/test_added_markers.py
+    markers.setdefault(word, number) != number -> markers.setdefault(word, number) < 0
+    not in _MARKER_CLASSES -> is None
+tokenization.py: extensions/late_interaction/test_added_markers.py
+    lines[number] = marker -> lines[number - 1] = marker
+extensions/late_interaction/token_features.py: extensions/late_interaction/test_token_features.py
+    [first, marker, others] -> [marker, first, others]
 data/pretraining/exact.py: compat/test_training_instances.py
     2 + randbelow(max_num_tokens - 1, getrandbits) -> 2 + randbelow(max_num_tokens, getrandbits)
 data/pretraining/exact.py: commands/test_create_pretraining_data.py

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from official_bert import model_types
+from official_bert.added_tokens import read_markers
 from official_bert.config import BertConfig
 from official_bert.io import errors, files, reading, writing
 from official_bert.io.errors import InputError
@@ -448,13 +449,15 @@ def write_companion_files(
 
     Args:
         folder: the folder.
-        vocab_file: the vocabulary, which is copied; None for none.
+        vocab_file: the vocabulary, which is copied; None for none. In the copy, markers that
+            PyLate added to the tokenizer are lines, too.
         tokenizer_config: the settings of the tokenizer; None for none.
         record: the record of the training; None for none.
         labels: the labels in the order of the outputs; None for none.
     """
     target = os.path.join(folder, VOCAB_NAME)
-    if vocab_file and os.path.basename(vocab_file) == TOKENIZER_NAME:
+    source_folder, name = os.path.split(vocab_file or "")
+    if vocab_file and (name == TOKENIZER_NAME or read_markers(source_folder)):
         write_vocabulary(load_vocab(vocab_file), target)
     elif vocab_file and not writing.is_same_file(vocab_file, target):
         with files.open_file(vocab_file, "rb") as source, writing.replacing(target, "wb") as copy:

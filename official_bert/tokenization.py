@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from official_bert import catalog, model_hub
+from official_bert.added_tokens import MOST_PIECES, read_markers
 from official_bert.characters import (
     CLEANED,
     SEPARATED,
@@ -37,7 +38,7 @@ from official_bert.word_cache import LINE_END, WordCache
 # The pieces of model inputs that represent no part of the text.
 _FRAME = ("[PAD]", "[CLS]", "[SEP]")
 
-_MOST_PIECES = 1 << 24  # a larger id in a file would fill the memory with lines
+_PLACEHOLDER = "[line {}]"  # the line of an id that no piece has
 _LINE_END_ID = -1
 
 
@@ -98,22 +99,38 @@ def printable_text(text: str | bytes) -> str:
 def vocabulary_lines(vocab_file: str) -> list[str]:
     """Reads the lines of a vocabulary, or makes those of the WordPieces in a tokenizer.json.
 
+    Markers that PyLate added to the tokenizer are lines, too: see `read_markers`.
+
     Args:
         vocab_file: the path of a vocab.txt or of a tokenizer.json.
 
     Raises:
-        InputError: the file is corrupt, or has no WordPieces.
+        InputError: the file is corrupt, or has no WordPieces, or a piece has the id of a marker.
     """
-    if os.path.basename(vocab_file) != TOKENIZER_NAME:
-        return list(reading.read_lines(vocab_file))
+    if os.path.basename(vocab_file) == TOKENIZER_NAME:
+        lines = _read_library_lines(vocab_file)
+    else:
+        lines = list(reading.read_lines(vocab_file))
+    for marker, number in read_markers(os.path.dirname(vocab_file)).items():
+        lines += [_PLACEHOLDER.format(row) for row in range(len(lines), number + 1)]
+        piece = lines[number].strip()
+        if piece not in (marker, _PLACEHOLDER.format(number)):
+            raise InputError(
+                f"{vocab_file}: the piece {piece!r} has the id {number}, which the added token "
+                f"{marker!r} has in another file; restore the files of the tokenizer"
+            )
+        lines[number] = marker
+    return lines
+
+
+def _read_library_lines(vocab_file: str) -> list[str]:
+    """Makes the lines of the WordPieces in a tokenizer.json."""
     content = reading.read_json(vocab_file)
     model = field(content, "model", dict, vocab_file)
     vocab = {}
     if model.get("type") == "WordPiece":
         vocab = field(model, "vocab", dict, f"{vocab_file}: model")
-    is_valid = all(
-        has_type(number, int) and 0 <= number < _MOST_PIECES for number in vocab.values()
-    )
+    is_valid = all(has_type(number, int) and 0 <= number < MOST_PIECES for number in vocab.values())
     if not vocab or not is_valid:
         raise InputError(
             f"{vocab_file}: holds no vocabulary of WordPieces; only models with WordPieces can be "
@@ -151,7 +168,7 @@ def write_vocabulary(vocab: Mapping[str, int], path: str) -> None:
 
 def _make_lines(vocab: Mapping[str, int]) -> list[str]:
     num_lines = 1 + max(vocab.values())
-    lines = [f"[line {number}]" for number in range(num_lines)]
+    lines = [_PLACEHOLDER.format(number) for number in range(num_lines)]
     for piece, number in vocab.items():
         if piece.split() == [piece]:
             lines[number] = piece

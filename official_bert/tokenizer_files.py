@@ -7,19 +7,25 @@ change the tokens. A key of `_ACCEPTED_VALUES` is refused with any other value.
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+from official_bert.added_tokens import (
+    SPECIAL_TOKENS_NAME,
+    TOKENIZER_CONFIG_NAME,
+    TOKENIZER_NAME,
+    get_token_text,
+    list_added_tokens,
+    list_tokens,
+    read_library_file,
+    read_markers,
+    read_object,
+)
 from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.reading import has_type
 
-TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
-# The file of the library tokenizers, with the vocabulary and the rules.
-TOKENIZER_NAME = "tokenizer.json"
 _VOCAB_NAME = "vocab.txt"
-_ADDED_TOKENS_NAME = "added_tokens.json"
-_SPECIAL_TOKENS_NAME = "special_tokens_map.json"
 # Classes with the rules of BERT. A generic class has the rules of tokenizer.json, which are
 # checked.
 _CLASSES = (
@@ -82,8 +88,8 @@ def read_settings(folder: str) -> dict[str, Any] | None:
             another kind.
     """
     config_path = os.path.join(folder, TOKENIZER_CONFIG_NAME)
-    config = _read_object(config_path)
-    library = _read_library_file(folder)
+    config = read_object(config_path)
+    library = read_library_file(folder)
     classes = _CLASSES if library is None else _CLASSES + _GENERIC_CLASSES
     if config is not None:
         _check_config(config, config_path, classes)
@@ -94,7 +100,8 @@ def read_settings(folder: str) -> dict[str, Any] | None:
     )
     if library is not None:
         _check_parts(library, os.path.join(folder, TOKENIZER_NAME))
-    vocab = _read_vocabulary(folder, library)
+    markers = read_markers(folder)
+    vocab = markers | _read_vocabulary(folder, library)
     settings = _merge_settings(config, library, folder)
     is_lowered = settings is None or settings["do_lower_case"] is not False
     _check_added_tokens(
@@ -102,29 +109,10 @@ def read_settings(folder: str) -> dict[str, Any] | None:
         config or {},
         library or {},
         vocab,
+        markers,
         is_lowered,
     )
     return settings
-
-
-def _read_object(path: str) -> dict[str, Any] | None:
-    """Returns the JSON object in a file; None if there is no file."""
-    if not files.exists(path):
-        return None
-    content = reading.read_json(files.check_model_file(path))
-    return reading.check_object(content, path)
-
-
-def _read_library_file(folder: str) -> dict[str, Any] | None:
-    """Returns the content of a tokenizer.json; None for none, or for a file of another program."""
-    path = os.path.join(folder, TOKENIZER_NAME)
-    if not files.exists(path):
-        return None
-    content = reading.read_json(files.check_model_file(path))
-    if not isinstance(content, dict):
-        return None
-    has_model = isinstance(content.get("model"), dict)
-    return content if has_model else None
 
 
 def _merge_settings(
@@ -231,7 +219,7 @@ def _check_model_config(
 
 def _check_special_tokens(settings: Mapping[str, Any], path: str):
     for name, token in SPECIAL_TOKENS.items():
-        value = _get_token_text(settings.get(name))
+        value = get_token_text(settings.get(name))
         if value not in (None, token) and name != "pad_token":
             raise InputError(
                 f"{path}: {name} is {value!r}, and only {token!r} can be used; take another model"
@@ -374,10 +362,10 @@ def _read_vocabulary(folder: str, library: dict[str, Any] | None) -> dict[str, i
         return vocab
     # The added tokens of a tokenizer.json may be lines of vocab.txt.
     library_ids: dict[str, int | None] = {**library_vocab}
-    added_tokens = _list_tokens(library.get("added_tokens"))
+    added_tokens = list_tokens(library.get("added_tokens"))
     for token, number in added_tokens.items():
-        if token in vocab:
-            library_ids.setdefault(token, number)
+        if token.strip() in vocab:
+            library_ids.setdefault(token.strip(), number)
     library_path = os.path.join(folder, TOKENIZER_NAME)
     all_pieces = vocab.keys() | library_ids.keys()
     for piece in sorted(all_pieces, key=lambda piece: vocab.get(piece, -1)):
@@ -413,41 +401,24 @@ def _check_added_tokens(
     config: Mapping[str, Any],
     library: Mapping[str, Any],
     vocab: Mapping[str, int],
+    markers: Container[str],
     is_lowered: bool,
 ):
     """Refuses tokens that transformers takes out of a text before it splits the text into words."""
-    special_path = os.path.join(folder, _SPECIAL_TOKENS_NAME)
-    special = _read_object(special_path) or {}
-    _check_special_tokens(special, special_path)
-    added_path = os.path.join(folder, _ADDED_TOKENS_NAME)
-    added_tokens = _read_object(added_path) or {}
-    decoder_tokens = _read_decoder(config.get("added_tokens_decoder"))
-    # Files, and a table of token -> id in each. A file may have several tables.
-    file_tables = [
-        (TOKENIZER_NAME, _list_tokens(library.get("added_tokens"))),
-        (TOKENIZER_CONFIG_NAME, _list_tokens(decoder_tokens)),
-        *_list_further_tokens(TOKENIZER_CONFIG_NAME, config),
-        *_list_further_tokens(_SPECIAL_TOKENS_NAME, special),
-        (_ADDED_TOKENS_NAME, added_tokens),
-    ]
-    for file_name, table in file_tables:
+    special_path = os.path.join(folder, SPECIAL_TOKENS_NAME)
+    _check_special_tokens(read_object(special_path) or {}, special_path)
+    for path, table in list_added_tokens(folder, config, library):
         for token, number in table.items():
+            word = token.strip()
+            if word in markers and number in (None, vocab[word]):
+                continue
             if not _is_accepted_token(token, number, vocab, is_lowered):
                 raise InputError(
-                    f"{os.path.join(folder, file_name)}: the added token {token!r} is one "
-                    "token for transformers and would be split or get another id here; remove "
-                    "it from the file if your texts do not have it, or else train with a word "
-                    "in its place (official-bert grow_vocab adds words)"
+                    f"{path}: the added token {token!r} is one token for transformers and would be "
+                    "split or get another id here; remove it from the file if your texts do not "
+                    "have it, or else train with a word in its place (official-bert grow_vocab "
+                    "adds words)"
                 )
-
-
-def _list_further_tokens(
-    file_name: str,
-    settings: Mapping[str, Any],
-) -> list[tuple[str, dict[str, int | None]]]:
-    """Returns the tables of the further special tokens in a file, each with the file's name."""
-    keys = ("additional_special_tokens", "extra_special_tokens")
-    return [(file_name, _list_tokens(settings.get(key))) for key in keys]
 
 
 def _is_accepted_token(
@@ -468,40 +439,6 @@ def _is_accepted_token(
     if vocabulary_id is not None and _RESERVED_WORD.fullmatch(token):
         return True
     return vocabulary_id is not None and _is_word(token, is_lowered)
-
-
-def _read_decoder(decoder: Any) -> list[dict[str, Any]]:
-    """Returns the tokens of an added_tokens_decoder: id, as a text -> token."""
-    if not isinstance(decoder, dict):
-        return []
-    tokens = []
-    for number, token in decoder.items():
-        token_id = int(number) if number.isdecimal() else None
-        tokens.append({"id": token_id, "content": _get_token_text(token)})
-    return tokens
-
-
-def _list_tokens(tokens: Any) -> dict[str, int | None]:
-    """Returns the ids of tokens in a JSON list or object; None for a token without one."""
-    values = []
-    if isinstance(tokens, dict):
-        values = list(tokens.values())
-    elif isinstance(tokens, list):
-        values = tokens
-    ids: dict[str, int | None] = {}
-    for value in values:
-        text = _get_token_text(value)
-        if not isinstance(text, str):
-            continue
-        ids[text] = None
-        if isinstance(value, dict) and has_type(value.get("id"), int):
-            ids[text] = value["id"]
-    return ids
-
-
-def _get_token_text(token: Any) -> Any:
-    """Returns the text of a token, which is a text or an object with its text and rules."""
-    return token.get("content") if isinstance(token, dict) else token
 
 
 def _is_word(token: str, is_lowered: bool) -> bool:

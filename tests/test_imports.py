@@ -34,6 +34,7 @@ LINES = (
     {"model_hub", "model_types", "tokenizer_call"},
     {"tokenizer_config"},
     {"tokenizer_files", "word_cache"},
+    {"added_tokens"},
     {"characters"},
     {"options", "catalog"},
     {"core"},
@@ -58,7 +59,8 @@ IMPORTERS_IN_EXTENSIONS = {
     "sklearn": ("extensions.few_shot.head", "extensions.probing.metrics"),
 }
 _LIGHT_ROOMS = """
-catalog characters cli config core data extension features io metrics model_dir model_hub model_source model_types
+added_tokens catalog characters cli config core data extension features io metrics
+model_dir model_hub model_source model_types
 options tasks
 tokenization tokenizer_call tokenizer_config tokenizer_files
 word_cache
@@ -86,7 +88,7 @@ TENSORFLOW_MODULES = (
 )
 MAX_LINES = 500  # without docstrings, which no budget counts
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES = 464
+MAX_FILES = 465
 
 WITH_IMPORTER, LATE, NEVER = (
     "with its importer",

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from official_bert.added_tokens import SENTENCE_CONFIG_NAME
 from official_bert.checkpoints import huggingface
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
@@ -24,7 +25,7 @@ from official_bert.tokenizer_config import TokenizerConfig
 from official_bert.version import __version__
 
 MODULES_NAME = "modules.json"
-CONFIG_NAME = "config_sentence_transformers.json"
+CONFIG_NAME = SENTENCE_CONFIG_NAME
 ENCODER_CONFIG_NAME = "sentence_bert_config.json"
 MODULE_CONFIG_NAME = "config.json"
 SINGLE_VECTOR = "SentenceTransformer"  # the class of a folder that names none

@@ -295,6 +295,22 @@ class PredictOptions(PredictorOptions):
     )
 
 
+TOP_K = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HitOptions:
+    """The flag that the searches of extensions share."""
+
+    top_k: int | None = option(
+        None,
+        check=SIZE,
+        only_with={"search": (), "token_search": ()},
+        help=f"With --search or --token_search, the number of texts in an answer; {TOP_K} without "
+        "this flag.",
+    )
+
+
 FORMATS = ("tf1", "tf1_weights", "huggingface")
 # The class of transformers for a head of one linear layer, by the family of its task.
 MODEL_CLASSES = {

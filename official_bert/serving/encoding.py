@@ -15,7 +15,7 @@ from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
 from official_bert.io.reading import has_type
-from official_bert.serving.exported_model import DEFAULT, OpenedExport
+from official_bert.serving.exported_model import DEFAULT
 
 # The name of a signature and the features of a batch -> the outputs by name.
 Run = Callable[[str, Mapping[str, np.ndarray]], Mapping[str, Any]]
@@ -125,11 +125,11 @@ def compile_signatures(encoders: Mapping[str, Callable[[dict], dict]]) -> Run:
     return lambda name, batch: functions[name](batch)
 
 
-def run_export(export: OpenedExport) -> Run:
+def run_export(export: Run) -> Run:
     """Returns the call of an export's signatures.
 
     Args:
-        export: the opened export.
+        export: the opened export, or another open model with the signatures of one.
     """
 
     def run(name: str, batch: Mapping[str, np.ndarray]) -> Mapping[str, Any]:

@@ -13,7 +13,6 @@ from official_bert.extensions.late_interaction.multi_vector_encoder import Multi
 from official_bert.extensions.late_interaction.options import (
     LATE_INTERACTION,
     NUM_CANDIDATES,
-    NUM_HITS,
     TokenSearchOptions,
 )
 from official_bert.extensions.late_interaction.token_index import (
@@ -22,7 +21,7 @@ from official_bert.extensions.late_interaction.token_index import (
     TokenIndex,
 )
 from official_bert.io.errors import InputError
-from official_bert.options.serving import PredictOptions
+from official_bert.options.serving import TOP_K, PredictOptions
 from official_bert.serving.predictor import Predictor
 
 
@@ -50,14 +49,14 @@ def choose_mode(options: PredictOptions) -> PredictMode | None:
     return None
 
 
-def _open_encoder(flag: str, predictor: Predictor, num_threads: int | None) -> MultiVectorEncoder:
-    """Opens the model of a predictor for vectors of tokens; rejects one of another task."""
+def _make_encoder(flag: str, predictor: Predictor) -> MultiVectorEncoder:
+    """Makes the encoder of a predictor's model; rejects one of another task."""
     if predictor.task_name != LATE_INTERACTION:
         raise InputError(
             f"{flag}: needs a model of late interaction, and {predictor.path} is one of "
             f"{predictor.task_name}; name one that run_late_interaction has trained"
         )
-    return MultiVectorEncoder(predictor.path, num_threads=num_threads)
+    return MultiVectorEncoder.from_model(predictor.model)
 
 
 class TokenIndexMode(FileMode):
@@ -72,7 +71,7 @@ class TokenIndexMode(FileMode):
     def start(self, predictor: Predictor) -> None:
         """Use a model; reject one of another task."""
         super().start(predictor)
-        self._encoder = _open_encoder(self.flag, predictor, self.options.num_threads)
+        self._encoder = _make_encoder(self.flag, predictor)
 
     def consume(self, windows: Iterable[Window]) -> None:
         """Encode all texts, a few batches at a time, and write the index; skip blank lines."""
@@ -104,7 +103,7 @@ class TokenSearchMode(PredictMode):
     def __init__(self, options: PredictOptions, flags: TokenSearchOptions, path: str):
         super().__init__(options)
         self._path = path
-        self._num_hits = flags.num_hits or NUM_HITS
+        self._top_k = flags.top_k or TOP_K
         self._num_candidates = flags.num_candidates or NUM_CANDIDATES
 
     @property
@@ -115,7 +114,7 @@ class TokenSearchMode(PredictMode):
     def start(self, predictor: Predictor) -> None:
         """Use a model, and read the index; reject one of vectors of another width."""
         super().start(predictor)
-        self._encoder = _open_encoder(self.flag, predictor, self.options.num_threads)
+        self._encoder = _make_encoder(self.flag, predictor)
         self._index = TokenIndex.read(self._path)
         self._search([])
 
@@ -128,6 +127,6 @@ class TokenSearchMode(PredictMode):
         return self._encoder.search(
             queries,
             self._index.vectors,
-            self._num_hits,
+            self._top_k,
             self._num_candidates,
         )

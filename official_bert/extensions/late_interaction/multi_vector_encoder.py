@@ -7,7 +7,7 @@ export. Output: `TokenVectors`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from official_bert.serving.encoding import (
     run_export,
 )
 from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
+from official_bert.serving.model import BatchedModel
 from official_bert.tasks.retrieval_task import QUERY_SIGNATURE
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import list_texts
@@ -82,24 +83,41 @@ class MultiVectorEncoder:
         set_threads(num_threads)
         self._least_query_length = 0
         if is_export(folder):
-            longest = self._open_export(folder, num_threads)
+            self._use(OpenedExport(folder, num_threads))
+            longest = self.max_seq_length
             self.max_seq_length = choose_max_seq_length(max_seq_length, longest, longest)
         else:
             self._load(folder, max_seq_length)
 
-    def _open_export(self, folder: str, num_threads: int | None) -> int:
-        """Opens an export; returns its length."""
-        self.model = opened = OpenedExport(folder, num_threads)
-        settings = opened.record.settings
-        if opened.record.family != LATE_INTERACTION or settings["export_text"]:
+    @classmethod
+    def from_model(cls, model: BatchedModel) -> Self:
+        """Makes the encoder of a model that is open, such as that of a Predictor.
+
+        Args:
+            model: the model, whose signatures read tensors.
+
+        Raises:
+            InputError: the model is none of late interaction.
+        """
+        encoder = cls.__new__(cls)
+        encoder._folder = model.path
+        encoder._least_query_length = 0
+        encoder._use(model)
+        return encoder
+
+    def _use(self, model: OpenedExport | BatchedModel):
+        """Uses the signatures of a model."""
+        settings = model.record.settings
+        if model.record.family != LATE_INTERACTION or settings["export_text"]:
             raise InputError(
-                f"{folder}: is no export of tensors of a model of late interaction; open it with "
-                "Predictor"
+                f"{self._folder}: is no export of tensors of a model of late interaction; open it "
+                "with Predictor"
             )
-        self.tokenizer = opened.tokenizer
+        self.model = model
+        self.tokenizer = model.tokenizer
         self.token_width = settings["token_width"]
-        self._run = run_export(opened)
-        return settings["max_seq_length"]
+        self.max_seq_length = settings["max_seq_length"]
+        self._run = run_export(model)
 
     def _load(self, folder: str, max_seq_length: int | None):
         """Loads a model."""
@@ -121,6 +139,12 @@ class MultiVectorEncoder:
             kernel.assign(modules.kernel)
         self.model = model
         self.tokenizer = FullTokenizer.from_pretrained(modules.encoder)
+        num_rows = model.config.vocab_size
+        if len(self.tokenizer) > num_rows:
+            raise InputError(
+                f"{modules.encoder}: its vocabulary has {len(self.tokenizer)} pieces, added tokens "
+                f"included, but the model has {num_rows} word embeddings; restore its files"
+            )
         self.token_width = modules.token_width
         if modules.kernel is not None:
             # sentence-transformers truncates queries to this length alone.

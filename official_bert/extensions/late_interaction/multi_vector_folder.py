@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import string
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -24,6 +25,7 @@ from official_bert.extensions.late_interaction.options import (
 from official_bert.io.errors import InputError
 from official_bert.io.reading import check_object, has_type
 from official_bert.model_dir import ModelFolder, TaskRecord
+from official_bert.tokenization import load_vocab
 
 MODEL_TYPE = "MultiVectorEncoder"
 _PYLATE_TYPE = "ColBERT"  # the class of PyLate, whose settings are in one file
@@ -56,7 +58,8 @@ class MultiVectorModules(NamedTuple):
         query_length: the number of tokens of every query; 0 leaves queries as they are.
         attend_to_expansion: whether queries attend to the [MASK] behind them.
         skip_punctuation: whether the vectors of punctuation in documents are left out.
-        query_marker: the word of the vocabulary behind the [CLS] of queries; "" for none.
+        query_marker: the word of the vocabulary, or the added token, behind the [CLS] of queries;
+            "" for none.
         document_marker: that of documents.
         max_seq_length: the number of tokens to which documents are truncated; None for the longest
             sequence of the model.
@@ -112,7 +115,9 @@ class MultiVectorModules(NamedTuple):
             raise InputError(f"{dense}: is no projection without a bias and an activation")
         kernel = projection.kernel.T
         settings = _read_pylate(folder, encoder) if is_pylate else _read_lengths(encoder)
-        settings |= _read_markers(folder)
+        markers = _read_markers(folder)
+        _check_markers(folder, encoder, markers.values())
+        settings |= markers
         if others:
             settings["skip_punctuation"] = _read_skip_list(others[0])
         return cls(
@@ -152,12 +157,29 @@ def _read_markers(folder: str) -> dict[str, str]:
         marker = config.get(theirs) or (prompt if is_marker else "")
         if not isinstance(marker, str):
             raise InputError(f"{path}: its {theirs} is {marker!r}; write a text")
-        markers[name] = marker
-    if {*prompts.values()} - {None, "", *markers.values()}:
-        raise InputError(
-            f"{folder}: has prompts, which models of late interaction here cannot put before texts"
-        )
+        markers[name] = marker.strip()
+    for prompt in filter(None, prompts.values()):
+        if not isinstance(prompt, str) or prompt.strip() not in markers.values():
+            raise InputError(
+                f"{folder}: has prompts, which models of late interaction here cannot put before "
+                "texts"
+            )
     return markers
+
+
+def _check_markers(folder: str, encoder: str, markers: Iterable[str]):
+    """Refuses markers that are neither in the vocabulary of the encoder nor added to it."""
+    vocab_file = ModelFolder(encoder).vocab_file
+    words = [marker for marker in markers if marker]
+    if vocab_file is None or not words:
+        return
+    vocab = load_vocab(vocab_file)
+    for word in words:
+        if word not in vocab:
+            raise InputError(
+                f"{folder}: its marker {word!r} is no word of the vocabulary, and no added token "
+                "with an id; restore the files of the tokenizer"
+            )
 
 
 def _read_pylate(folder: str, encoder: str) -> dict[str, Any]:
@@ -285,7 +307,7 @@ def write(folder: str, modules: MultiVectorModules) -> None:
     for name, theirs in _MARKER_FIELDS.items():
         if marker := getattr(modules, name):
             # sentence-transformers puts it before the text, which a blank has to separate.
-            markers[theirs] = f"{marker.rstrip()} "
+            markers[theirs] = f"{marker.strip()} "
     contents: dict[str, Any] = {
         sentence_transformers.MODULES_NAME: sentence_transformers.make_entries(_MODULES),
         sentence_transformers.CONFIG_NAME: sentence_transformers.make_config(

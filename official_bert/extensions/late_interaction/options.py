@@ -4,12 +4,13 @@ import dataclasses
 from typing import ClassVar
 
 from official_bert.options.fields import MAX_LENGTH, POSITIVE, SIZE, Check, option
+from official_bert.options.serving import HitOptions
 from official_bert.options.table_columns import RelatedTextsOptions
 
 LATE_INTERACTION = "late_interaction"  # the name of the family, and of its task
 LOSSES = ("multiple_negatives_ranking", "margin_mse")
 TOKEN_WIDTH, QUERY_LENGTH = 128, 32
-NUM_HITS, NUM_CANDIDATES = 10, 200
+NUM_CANDIDATES = 200
 
 _QUERY_LENGTHS: Check = (
     lambda n: n == 0 or 3 <= n <= MAX_LENGTH,
@@ -27,7 +28,7 @@ _SKIP_HELP = "Whether the vectors of punctuation in documents are left out."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenSearchOptions:
+class TokenSearchOptions(HitOptions):
     """The flags of predict for an index of the vectors of tokens."""
 
     token_index: str | None = option(
@@ -47,13 +48,6 @@ class TokenSearchOptions:
         help="With --token_index, the bits of a component: 32, the default; 8, in a quarter of the "
         "memory; 4 or 2, which say how a vector differs from the nearest of some centroids "
         "(Santhanam et al., 2022).",
-    )
-    num_hits: int | None = option(
-        None,
-        check=SIZE,
-        only_with={"token_search": ()},
-        help=f"With --token_search, the number of texts in an answer; {NUM_HITS} without this "
-        "flag.",
     )
     num_candidates: int | None = option(
         None,

@@ -11,11 +11,11 @@ from official_bert import catalog
 from official_bert.commands.predict_mode import FileMode, PredictMode, Window, input_name
 from official_bert.extensions.retrieval.comparisons import encode_documents, index_of, search
 from official_bert.extensions.retrieval.index import write_index
-from official_bert.extensions.retrieval.options import TOP_K, SearchOptions
+from official_bert.extensions.retrieval.options import SearchOptions
 from official_bert.extensions.retrieval.small_vectors import FLOAT32, BlockEncoder
 from official_bert.extensions.retrieval.vector_file import write_vectors
 from official_bert.io.errors import InputError
-from official_bert.options.serving import PredictOptions
+from official_bert.options.serving import TOP_K, PredictOptions
 from official_bert.serving.predictor import Predictor
 
 

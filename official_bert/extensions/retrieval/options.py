@@ -4,14 +4,14 @@ import dataclasses
 from typing import ClassVar
 
 from official_bert.options.fields import NOT_NEGATIVE, SIZE, option
+from official_bert.options.serving import HitOptions
 from official_bert.options.table_columns import TextTables
 
-TOP_K = 10
 VECTOR_TYPES = ("float32", "int8", "binary")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchOptions:
+class SearchOptions(HitOptions):
     """The flags of predict for an index of texts."""
 
     index: str | None = option(
@@ -24,12 +24,6 @@ class SearchOptions:
         None,
         basic=True,
         help="Answer each line with the nearest texts of this file, which --index wrote.",
-    )
-    top_k: int | None = option(
-        None,
-        check=SIZE,
-        only_with={"search": ()},
-        help=f"With --search, the number of texts in an answer; {TOP_K} without this flag.",
     )
     vectors_file: str | None = option(
         None,

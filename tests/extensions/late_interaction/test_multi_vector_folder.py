@@ -101,10 +101,11 @@ def test_sentence_transformers_reads_ours_and_we_read_theirs(tmp_path, settings)
     assert_same(MultiVectorEncoder(str(tmp_path / "theirs")), documents, queries)
 
 
-def make_pylate_folder(tmp_path: pathlib.Path) -> tuple[str, str]:
-    """Returns a folder of a training, and the one that PyLate 3 would write of the same model."""
+def make_pylate_folder(tmp_path: pathlib.Path, num_padding_rows: int = 0) -> tuple[str, str]:
+    """Returns our folder of a model, and the one that PyLate 3 would write of it."""
     markers = {"query_marker": "[unused0]", "document_marker": "[unused1]"}
-    ours = convert(write_model(tmp_path / "trained", **markers), tmp_path / "ours")
+    trained = write_model(tmp_path / "trained", num_padding_rows, **markers)
+    ours = convert(trained, tmp_path / "ours")
     folder = pathlib.Path(shutil.copytree(ours, tmp_path / "pylate"))
     modules = json.loads((folder / "modules.json").read_text())[:2]
     modules[0]["type"] = "sentence_transformers.models.Transformer"
@@ -157,7 +158,7 @@ def test_a_marker_that_the_vocabulary_lacks_is_named(tmp_path):
     _, folder = make_pylate_folder(tmp_path)
     path = pathlib.Path(folder) / "config_sentence_transformers.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"query_prefix": "[Q] "}))
-    with pytest.raises(InputError, match=r"query_marker=.Q. : is no word of the vocabulary"):
+    with pytest.raises(InputError, match=r"its marker '.Q.' is no word of the vocabulary, and"):
         MultiVectorEncoder(folder)
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from official_bert import InputError, MultiVectorEncoder
 from official_bert.commands import predict
 from official_bert.extensions.late_interaction import task, token_index
+from official_bert.extensions.late_interaction.model import BertMultiVectorEncoder
 from official_bert.extensions.late_interaction.token_index import TokenBlockEncoder, TokenIndex
 from official_bert.extensions.late_interaction.token_vectors import TokenVectors
 from tests import toy
@@ -45,7 +46,7 @@ def test_lines_become_an_index_that_is_searched(tmp_path, model, monkeypatch, bi
     queries.write_text("\n".join(LINES))
     output = tmp_path / "hits.jsonl"
     search = flag_list(**flags, input_file=queries, output_file=output, token_search=path)
-    run_here("predict", *search, "--num_hits=3", "--num_candidates=5")
+    run_here("predict", *search, "--top_k=3", "--num_candidates=5")
     expected = encoder.search(LINES, TokenVectors.load(path), 3, 5)
     for line, hits in zip(output.read_text().splitlines(), expected, strict=True):
         answers = json.loads(line)["hits"]
@@ -53,6 +54,26 @@ def test_lines_become_an_index_that_is_searched(tmp_path, model, monkeypatch, bi
         assert [answer["text"] for answer in answers] == [LINES[hit["row"]] for hit in hits]
         scores = [hit["score"] for hit in hits]
         assert [answer["score"] for answer in answers] == pytest.approx(scores, rel=1e-4)
+
+
+def test_a_model_is_loaded_once(tmp_path, model, monkeypatch):
+    models = []
+    make = BertMultiVectorEncoder.__init__
+
+    def count(self, *arguments, **further):
+        models.append(self)
+        make(self, *arguments, **further)
+
+    monkeypatch.setattr(BertMultiVectorEncoder, "__init__", count)
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(LINES))
+    path = tmp_path / "index.npz"
+    flags = {"model": model, "input_file": corpus}
+    run_here("predict", *flag_list(**flags, token_index=path))
+    assert len(models) == 1
+    output = tmp_path / "hits.jsonl"
+    run_here("predict", *flag_list(**flags, token_search=path, output_file=output))
+    assert len(models) == 2
 
 
 @pytest.mark.parametrize("bits", [32, 8, 2])
@@ -96,7 +117,7 @@ def test_what_cannot_be_used_is_refused(tmp_path, model):
         ({"token_index": path, "on_error": "report"}, "--on_error=report: does not go with --tok"),
         ({"token_index": path, "model": classifier}, "--token_index: needs a model of late inter"),
         ({"token_search": lines}, "is no file of TokenVectors.save"),
-        ({"num_hits": 3}, "--token_search"),
+        ({"top_k": 3}, "--token_search"),
     ):
         ended = end_of("predict", *flag_list(**flags | more))
         assert ended.status == 1

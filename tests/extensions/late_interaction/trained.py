@@ -14,13 +14,16 @@ from tests import toy
 TEXTS = ["The cat sat on the mat.", "A train left the station at noon.", "", "the the . rain"]
 
 
-def write_model(folder: pathlib.Path, **settings) -> str:
-    """Writes a model whose vectors have 8 components."""
+def write_model(folder: pathlib.Path, num_padding_rows: int = 0, **settings) -> str:
+    """Writes a model whose vectors have 8 components.
+
+    The table of its word embeddings ends in rows that no piece of the vocabulary has.
+    """
     folder.mkdir(parents=True)
     # The mark [.] is in the vocabulary; other punctuation is not.
     pieces = [*toy.VOCABULARY, "[unused0]", "[unused1]"]
     vocab_file = toy.write_vocabulary(folder, pieces)
-    sizes = {"vocab_size": len(pieces)}
+    sizes = {"vocab_size": len(pieces) + num_padding_rows}
     config = BertConfig.from_dict(toy.BERT_CONFIG | toy.NO_DROPOUT | sizes)
     (folder / "bert_config.json").write_text(config.to_json_string())
     draws = np.random.default_rng(3)

@@ -138,7 +138,7 @@ def test_blank_lines_are_no_texts_of_an_index(tmp_path, vectors_dir, monkeypatch
 def test_the_number_of_hits_has_no_effect_without_a_search():
     options = PredictWithSearch(model="m", top_k=3)
     assert flag_without_effect(options, options) == (
-        "--top_k=3: has no effect without --search; add that, or leave the flag out"
+        "--top_k=3: has no effect without --search or --token_search; add that, or leave the flag out"
     )
     searching = PredictWithSearch(model="m", top_k=3, search="a.npz")
     assert flag_without_effect(searching, searching) is None
