@@ -11,6 +11,6 @@ from official_bert.serving.exported_model import Runtime, SavedModelRuntime
 
 # Format -> its main runtime.
 RUNTIMES: dict[str, Callable[[str, int | None], Runtime]] = {SAVED_MODEL: SavedModelRuntime}
-for _runtime in format_runtimes().values():
+for _runtime in format_runtimes():
     if _runtime.is_main:
         RUNTIMES[_runtime.export_format] = catalog.load(_runtime.runtime_class)
