@@ -3,7 +3,7 @@
 import importlib.util
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,11 @@ _NUM_TIMED = 3
 FILES = {SAVED_MODEL: SavedModelRuntime.FILE}
 for _format in export_formats().values():
     FILES[_format.name] = _format.file
+# Format -> its main runtime, called with the folder of the files and the number of threads.
+RUNTIMES: dict[str, Callable[[str, int | None], Runtime]] = {SAVED_MODEL: SavedModelRuntime}
+for _runtime in format_runtimes():
+    if _runtime.is_main:
+        RUNTIMES[_runtime.export_format] = catalog.load(_runtime.runtime_class)
 _TENSORFLOW = FormatRuntime(
     name=TENSORFLOW,
     export_format=SAVED_MODEL,

@@ -10,8 +10,8 @@ from typing import Any
 from official_bert import catalog
 from official_bert.extensions.runtimes import mediapipe_file, quality
 from official_bert.extensions.runtimes.formats import LITERT
+from official_bert.extensions.runtimes.opening import RUNTIMES
 from official_bert.extensions.runtimes.options import FormatOptions
-from official_bert.extensions.runtimes.runtimes import RUNTIMES
 from official_bert.graph_text.text_reader import InputBuilder
 from official_bert.io.errors import InputError
 from official_bert.options.serving import SAVED_MODEL, ExportOptions

@@ -16,8 +16,8 @@ from absl import logging
 
 from official_bert import BertConfig, Predictor, catalog
 from official_bert.extensions.runtimes import opening, quality
+from official_bert.extensions.runtimes.opening import RUNTIMES
 from official_bert.extensions.runtimes.options import EXPORT_FORMATS
-from official_bert.extensions.runtimes.runtimes import RUNTIMES
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files
 from official_bert.io.errors import InputError
