@@ -100,7 +100,7 @@ PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
 	@touch $@
 
 .venv/installed-extras: .venv/installed-dev
-	$(IN_VENV) $(PIP_INSTALL) 'official-bert[data,evaluation,hub,notebook,openvino,plots,ray,runtimes,serve,serving]' \
+	$(IN_VENV) $(PIP_INSTALL) 'official-bert[data,evaluation,hub,nncf,notebook,openvino,plots,ray,runtimes,serve,serving]' \
 	    --group clusters
 	@touch $@
 

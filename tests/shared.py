@@ -48,6 +48,7 @@ INSTALLED_BY = {
     "mediapipe": _PEERS,
     "mteb": _PEERS,
     "nbclient": _NOTEBOOK,
+    "nncf": "-e '.[nncf]'",
     "onnx": _RUNTIMES,
     "onnxruntime": _RUNTIMES,
     "openvino": "-e '.[openvino]'",

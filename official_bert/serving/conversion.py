@@ -78,9 +78,23 @@ def check_packages(export_format: str) -> None:
     Raises:
         InputError: a package is not installed.
     """
-    for package in export_formats()[export_format].packages:
+    needed = export_formats()[export_format]
+    for package in needed.packages:
         if importlib.util.find_spec(package) is None:
-            raise InputError(f"{package}: is not installed; pip install 'official-bert[runtimes]'")
+            raise InputError(
+                f"{package}: is not installed; pip install 'official-bert[{needed.extra}]'"
+            )
+
+
+def list_calibrated(dtype: str, formats: Sequence[str]) -> list[str]:
+    """Return the formats whose converter needs examples for a type of weights.
+
+    Args:
+        dtype: the value of --dtype.
+        formats: names of `export_formats`, and `saved_model`.
+    """
+    calibrated = [name for name, one in export_formats().items() if dtype in one.calibrated_dtypes]
+    return [name for name in formats if name in calibrated]
 
 
 def check_model(export_format: str, config: BertConfig) -> None:

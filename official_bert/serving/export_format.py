@@ -16,6 +16,7 @@ from official_bert.io.errors import InputError, brief
 from official_bert.options.shared import FLOAT16, FLOAT32, INT8, INT8_WEIGHTS
 
 if TYPE_CHECKING:
+    from official_bert.features import EncodedSet
     from official_bert.serving.export import TrainedModel
 
 
@@ -31,6 +32,8 @@ class ConversionSource(NamedTuple):
         signatures: the names of the signatures to convert.
         dtype: the type of the weights: one of EXPORT_DTYPES.
         reads_text: whether the signatures read texts in place of token ids.
+        calibration: the examples for a type of the `calibrated_dtypes` of the format; None for
+            other types.
     """
 
     built: TrainedModel
@@ -38,6 +41,7 @@ class ConversionSource(NamedTuple):
     signatures: Sequence[str]
     dtype: str
     reads_text: bool = False
+    calibration: EncodedSet | None = None
 
 
 class ExportFormat(NamedTuple):
@@ -55,6 +59,11 @@ class ExportFormat(NamedTuple):
         model_check: `module:name` of a function of a BertConfig that raises InputError if the
             format cannot store such a model; "" if it can store all.
         reads_text: whether its signatures may read texts.
+        extra: the extra of official-bert that installs the packages.
+        calibrated_dtypes: the types for which the converter measures the ranges of activations, so
+            that it needs examples.
+        data_suffix: the suffix of files that the runtime reads beside those of the suffix of
+            `file`; "" if there are none.
     """
 
     name: str
@@ -65,13 +74,16 @@ class ExportFormat(NamedTuple):
     converter: str
     model_check: str = ""
     reads_text: bool = False
+    extra: str = "runtimes"
+    calibrated_dtypes: tuple[str, ...] = ()
+    data_suffix: str = ""
 
 
 class FormatRuntime(NamedTuple):
     """A runtime of the files of a format.
 
     Attributes:
-        name: its name in --runtime.
+        name: its name in --runtime. A runtime of several formats has an object for each.
         export_format: the name of the format.
         package: the module that it needs.
         runtime_class: `module:name` of a Runtime of serving/exported_model.py, which is called
@@ -90,20 +102,16 @@ class FormatRuntime(NamedTuple):
 
 
 @functools.cache
-def format_runtimes() -> Mapping[str, FormatRuntime]:
-    """Returns the runtimes of all formats by name, the main ones first."""
-    main_runtimes = {}
-    further_runtimes = {}
+def format_runtimes() -> Sequence[FormatRuntime]:
+    """Returns the runtimes of all formats, the main ones first."""
+    runtimes: list[FormatRuntime] = []
     for list_runtimes in catalog.hooks("format_runtimes"):
         for runtime in list_runtimes():
             export_format = export_formats().get(runtime.export_format)
-            if export_format is None:
-                continue
-            if export_format.runtime == runtime.name:
-                main_runtimes[runtime.name] = runtime._replace(is_main=True)
-            else:
-                further_runtimes[runtime.name] = runtime
-    return main_runtimes | further_runtimes
+            if export_format:
+                is_main = export_format.runtime == runtime.name
+                runtimes.append(runtime._replace(is_main=is_main))
+    return sorted(runtimes, key=lambda runtime: not runtime.is_main)
 
 
 @functools.cache

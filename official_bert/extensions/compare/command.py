@@ -167,7 +167,7 @@ class _ModelMeasurer:
             "runtime": point.runtime,
             "quality": quality,
             "megabytes": measuring.measure_megabytes(version),
-            "command": point.format_command(output_dir),
+            "command": point.format_command(self._options),
         }
         results.append_row(output_dir, row)
         return row
@@ -187,7 +187,7 @@ class _ModelMeasurer:
     def _export(self, point: Point) -> str:
         """Returns the folder of the export of a point. Points with other runtimes share it."""
         if point.export_name not in self._versions:
-            options = make_export_options(point, self._options.output_dir)
+            options = make_export_options(point, self._options)
             self._versions[point.export_name] = serving_model.export(options)
         return self._versions[point.export_name]
 

@@ -17,6 +17,7 @@ from official_bert.extensions.compare.options import CompareOptions
 from official_bert.io.errors import InputError
 from official_bert.options.serving import SAVED_MODEL
 from official_bert.options.shared import BFLOAT16, FLOAT32
+from official_bert.serving import conversion
 from official_bert.serving.export_format import export_formats, format_runtimes
 
 _COMMAND = "export_saved_model"
@@ -63,42 +64,45 @@ class Point(NamedTuple):
         digest = hashlib.sha256(os.path.abspath(self.model).encode()).hexdigest()[:8]
         return os.path.join(output_dir, "exports", f"{self.export_name.replace(' ', '-')}-{digest}")
 
-    def export_flags(self, output_dir: str) -> dict[str, Any]:
+    def export_flags(self, options: CompareOptions) -> dict[str, Any]:
         """Return the flags of export_saved_model that make the export.
 
         Args:
-            output_dir: the folder of the comparison.
+            options: the flags of the comparison.
         """
         flags: dict[str, Any] = {
             "model": self.model,
-            "export_dir": self.export_dir(output_dir),
+            "export_dir": self.export_dir(options.output_dir),
             "dtype": self.dtype,
         }
         if self.export_format != SAVED_MODEL:
             flags["export_format"] = [self.export_format]
+        if conversion.list_calibrated(self.dtype, [self.export_format]):
+            paths = {"dev_file": options.dev_file, "data_dir": options.data_dir}
+            flags.update({name: path for name, path in paths.items() if path})
         return flags
 
-    def format_command(self, output_dir: str) -> str:
+    def format_command(self, options: CompareOptions) -> str:
         """Return the command line that makes the export.
 
         Args:
-            output_dir: the folder of the comparison.
+            options: the flags of the comparison.
         """
         words = ["official-bert", _COMMAND]
-        for name, value in self.export_flags(output_dir).items():
+        for name, value in self.export_flags(options).items():
             text = ",".join(value) if isinstance(value, list) else value
             words.append(f"--{name}={text}")
         return shlex.join(words)
 
 
-def make_export_options(point: Point, output_dir: str) -> Any:
+def make_export_options(point: Point, options: CompareOptions) -> Any:
     """Return the options of export_saved_model that make the export of a point.
 
     Args:
         point: the point.
-        output_dir: the folder of the comparison.
+        options: the flags of the comparison.
     """
-    return catalog.options_class(_COMMAND)(**point.export_flags(output_dir))
+    return catalog.options_class(_COMMAND)(**point.export_flags(options))
 
 
 def list_points(options: CompareOptions) -> list[Point]:
@@ -145,11 +149,11 @@ def _list_runtime_points(point: Point) -> list[Point]:
     if point.export_format == SAVED_MODEL:
         return [point]
     points = []
-    for name, runtime in format_runtimes().items():
+    for runtime in format_runtimes():
         is_installed = importlib.util.find_spec(runtime.package) is not None
         is_tried = is_installed and point.dtype in runtime.tried_dtypes
         if is_tried and runtime.export_format == point.export_format:
-            points.append(point._replace(runtime=name, is_main_runtime=runtime.is_main))
+            points.append(point._replace(runtime=runtime.name, is_main_runtime=runtime.is_main))
     return points
 
 

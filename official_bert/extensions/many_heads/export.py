@@ -39,6 +39,7 @@ from official_bert.extensions.many_heads.options import HeadExportOptions, check
 from official_bert.graph_text.text_reader import TextReader
 from official_bert.graph_text.tokenizer import TextTokenizer
 from official_bert.io import files, reading
+from official_bert.io.errors import InputError
 from official_bert.model_dir import join_lines
 from official_bert.options.serving import SAVED_MODEL
 from official_bert.serving import conversion, signatures
@@ -197,6 +198,11 @@ def _check_format(options: HeadExportOptions):
         return
     if options.export_text:
         conversion.check_text_format(formats)
+    if conversion.list_calibrated(options.dtype, formats):
+        raise InputError(
+            f"--dtype={options.dtype}: {options.export_format} files need the examples of one task "
+            "for it; give --dtype=float32, or export each model by export_saved_model"
+        )
     conversion.check_packages(options.export_format)
 
 

@@ -1,4 +1,4 @@
-"""Runs the ONNX files of exports by OpenVINO, on the processor."""
+"""Runs the ONNX files and the files of exports in OpenVINO's own format, on the processor."""
 
 import os
 from collections.abc import Mapping
@@ -12,7 +12,6 @@ from official_bert.serving.export_format import ConvertedRuntime, import_runtime
 from official_bert.serving.exported_model import DEFAULT
 
 _DEVICE = "CPU"
-_FILE = "model.onnx"
 
 
 class OpenVinoRuntime(ConvertedRuntime):
@@ -21,6 +20,7 @@ class OpenVinoRuntime(ConvertedRuntime):
     model.onnx has serving_default, and <signature>.onnx each further one.
     """
 
+    FILE = "model.onnx"
     PRECISION = "f32"
 
     def __init__(self, path: str, num_threads: int | None = None):
@@ -44,9 +44,10 @@ class OpenVinoRuntime(ConvertedRuntime):
         self._models = {}
         self._output_names = {}
         self.inputs = {}
-        for file in sorted(files.matching("*.onnx", path)):
+        suffix = os.path.splitext(self.FILE)[1]
+        for file in sorted(files.matching(f"*{suffix}", path)):
             name = os.path.basename(file)
-            signature = DEFAULT if name == _FILE else name.removesuffix(".onnx")
+            signature = DEFAULT if name == self.FILE else name.removesuffix(suffix)
             model = core.read_model(file)
             # The compiled model may have other names.
             self._output_names[signature] = [value.get_any_name() for value in model.outputs]
@@ -73,6 +74,16 @@ class OpenVinoRuntime(ConvertedRuntime):
             values = np.array(results[number])
             outputs[name] = encode(values) if values.dtype.kind in "UO" else values
         return outputs
+
+
+class OpenVinoFileRuntime(OpenVinoRuntime):
+    """The signatures of files in OpenVINO's own format.
+
+    model.xml has serving_default, and <signature>.xml each further one. A file with the suffix .bin
+    has the weights. Products whose ranges are in the file are computed in 8 bits.
+    """
+
+    FILE = "model.xml"
 
 
 class OpenVinoBfloat16Runtime(OpenVinoRuntime):

@@ -3,7 +3,7 @@
 import importlib.util
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from official_bert.options.fine_tuning import AUTO
 from official_bert.options.serving import SAVED_MODEL
 from official_bert.options.shared import FLOAT32
 from official_bert.serving.export_format import (
+    FormatRuntime,
     RuntimeMissingError,
     export_formats,
     format_runtimes,
@@ -44,6 +45,18 @@ _NUM_TIMED = 3
 FILES = {SAVED_MODEL: SavedModelRuntime.FILE}
 for _format in export_formats().values():
     FILES[_format.name] = _format.file
+# Format -> its main runtime, called with the folder of the files and the number of threads.
+RUNTIMES: dict[str, Callable[[str, int | None], Runtime]] = {SAVED_MODEL: SavedModelRuntime}
+for _runtime in format_runtimes():
+    if _runtime.is_main:
+        RUNTIMES[_runtime.export_format] = catalog.load(_runtime.runtime_class)
+_TENSORFLOW = FormatRuntime(
+    name=TENSORFLOW,
+    export_format=SAVED_MODEL,
+    package="tensorflow",
+    runtime_class="",
+    is_main=True,
+)
 
 
 class OtherRuntimes(ExportRuntimes):
@@ -75,9 +88,9 @@ class OtherRuntimes(ExportRuntimes):
                     f"runtime={chosen}: {export.path} has no model for it; it has those of "
                     f"{', '.join(runtimes)}"
                 )
-            return _open_files(export, chosen, opening.num_threads)
+            return _open_files(export, runtimes[chosen], opening.num_threads)
         dtype = (export.record.converted or {}).get("dtype", FLOAT32)
-        tried = [name for name in runtimes if _is_tried(name, dtype)]
+        tried = [runtime for runtime in runtimes.values() if _is_tried(runtime, dtype)]
         if len(tried) == 1:
             return _open_files(export, tried[0], opening.num_threads)
         return _open_fastest(export, tried, opening)
@@ -99,46 +112,44 @@ class OtherRuntimes(ExportRuntimes):
             )
 
 
-def _list_runtimes(export: OpenedExport) -> list[str]:
-    """Returns the runtimes that can open the files of a version; without any it is a SavedModel."""
-    names = []
-    if files.exists(os.path.join(export.path, FILES[SAVED_MODEL])):
-        names.append(TENSORFLOW)
+def _list_runtimes(export: OpenedExport) -> dict[str, FormatRuntime]:
+    """Returns the runtimes that can open the files of a version by name.
+
+    Without any, the version is a SavedModel.
+    """
+    runtimes: dict[str, FormatRuntime] = {}
     reads_text = export.record.settings["export_text"]
-    for name, runtime in format_runtimes().items():
+    for runtime in (_TENSORFLOW, *format_runtimes()):
         has_file = files.exists(os.path.join(export.path, FILES[runtime.export_format]))
         # The operations for texts are those of the main runtime.
         if has_file and (runtime.is_main or not reads_text):
-            names.append(name)
-    return names or [TENSORFLOW]
+            # A runtime of two formats opens the files of which it is the main one.
+            runtimes.setdefault(runtime.name, runtime)
+    return runtimes or {TENSORFLOW: _TENSORFLOW}
 
 
-def _is_tried(name: str, dtype: str) -> bool:
+def _is_tried(runtime: FormatRuntime, dtype: str) -> bool:
     """Returns whether a runtime is tried without a choice for weights of a type.
 
     A main runtime whose package is absent is tried, because the error then names the package.
     """
-    if name == TENSORFLOW:
-        return True
-    runtime = format_runtimes()[name]
     is_installed = importlib.util.find_spec(runtime.package) is not None
     return dtype in runtime.tried_dtypes and (runtime.is_main or is_installed)
 
 
-def _open_files(export: OpenedExport, name: str, num_threads: int | None) -> Runtime:
+def _open_files(export: OpenedExport, runtime: FormatRuntime, num_threads: int | None) -> Runtime:
     """Opens the files of a version by a runtime."""
-    if name == TENSORFLOW:
+    if runtime.name == TENSORFLOW:
         return export.open_saved_model(num_threads)
-    entry = format_runtimes()[name]
-    file = FILES[entry.export_format]
-    vocab_size = _check_files(export, file)
-    runtime_class = catalog.load(entry.runtime_class)
-    runtime = open_runtime(runtime_class, export.path, num_threads, what=file)
-    runtime.vocab_size = vocab_size
-    return runtime
+    file = FILES[runtime.export_format]
+    vocab_size = _check_files(export, file, export_formats()[runtime.export_format].data_suffix)
+    runtime_class = catalog.load(runtime.runtime_class)
+    opened = open_runtime(runtime_class, export.path, num_threads, what=file)
+    opened.vocab_size = vocab_size
+    return opened
 
 
-def _check_files(export: OpenedExport, file: str) -> int:
+def _check_files(export: OpenedExport, file: str, data_suffix: str) -> int:
     """Checks the files of a model that is no SavedModel against the record.
 
     Its graph has no checks of its own.
@@ -152,7 +163,7 @@ def _check_files(export: OpenedExport, file: str) -> int:
         raise InputError(f"{where}: does not name {file}; put the export's own file back")
     for name, digest in digests.items():
         path = os.path.join(export.path, os.path.basename(name))
-        has_same_format = os.path.splitext(name)[1] == os.path.splitext(file)[1]
+        has_same_format = os.path.splitext(name)[1] in (os.path.splitext(file)[1], data_suffix)
         if has_same_format and files.sha256(path) != digest:
             raise InputError(f"{path}: is not the file that was exported; copy the version again")
     config = BertConfig.from_json_file(os.path.join(export.path, CONFIG_FILE))
@@ -164,16 +175,19 @@ def _check_files(export: OpenedExport, file: str) -> int:
     return config.vocab_size
 
 
-def _open_fastest(export: OpenedExport, names: Sequence[str], opening: Opening) -> Runtime:
+def _open_fastest(
+    export: OpenedExport, tried: Sequence[FormatRuntime], opening: Opening
+) -> Runtime:
     """Opens the files by each installed runtime; returns the fastest runtime."""
     num_rows = min(opening.batch_size, _MAX_ROWS)
     length = min(export.record.settings["max_seq_length"], _TIMED_LENGTH)
     secs: dict[str, float] = {}
     runtimes: dict[str, Runtime] = {}
     missing: RuntimeMissingError | None = None
-    for name in names:
+    for runtime in tried:
+        name = runtime.name
         try:
-            runtimes[name] = _open_files(export, name, opening.num_threads)
+            runtimes[name] = _open_files(export, runtime, opening.num_threads)
         except RuntimeMissingError as error:
             logging.info("%s: is not tried (%s)", export.path, error)
             missing = error

@@ -13,6 +13,7 @@ TENSORFLOW = "tensorflow"
 EXPORT_FORMATS = {SAVED_MODEL: TENSORFLOW}
 for _format in export_formats().values():
     EXPORT_FORMATS[_format.name] = _format.runtime
+_RUNTIME_NAMES = dict.fromkeys(runtime.name for runtime in format_runtimes())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class FormatOptions:
         "multiply it: newer GPUs and CPUs with AMX or AVX512_BF16. float16 halves the size of an "
         "ONNX file, and is faster on GPUs. int8, of the other formats, is a quarter of the size "
         "and faster on CPUs. int8_weights, of ONNX files, has the same size, is closer to float32, "
-        "and is for OpenVINO.",
+        "and is for OpenVINO. int8 in openvino needs --dev_file or --data_dir.",
     )
     export_format: list[str] | None = option(
         None,
@@ -40,9 +41,10 @@ class FormatOptions:
             f"must be of {', '.join(EXPORT_FORMATS)}",
         ),
         help="What runs the export: TensorFlow and its server (saved_model, the default), "
-        "onnxruntime (onnx, a file model.onnx), or LiteRT on CPUs and phones (litert, "
-        "model.tflite). These two need the extra official-bert[runtimes]. Of several, separated by "
-        "commas, official-bert predict takes the fastest.",
+        "onnxruntime (onnx, a file model.onnx), LiteRT on CPUs and phones (litert, "
+        "model.tflite), or OpenVINO (openvino, model.xml and model.bin). onnx and litert need the "
+        "extra official-bert[runtimes], and openvino needs official-bert[nncf]. Of several, "
+        "separated by commas, official-bert predict takes the fastest.",
     )
     mediapipe: bool = option(
         False,
@@ -58,12 +60,13 @@ class FormatOptions:
         "exports nothing if more is lost.",
     )
     dev_file: str | None = option(
-        None, help="With --max_loss, the development set, in the form of the training."
+        None,
+        help="With --max_loss, the development set, in the form of the training. With "
+        "--export_format=openvino --dtype=int8, the ranges of the activations come from its texts.",
     )
     data_dir: str | None = option(
         None,
-        help="With --max_loss, the folder with the development set under its usual name, in place "
-        "of --dev_file.",
+        help="The folder with the development set under its usual name, in place of --dev_file.",
     )
 
 
@@ -73,7 +76,7 @@ class RuntimeOptions(PredictorSettings):
 
     runtime: str = option(
         AUTO,
-        choices=(AUTO, TENSORFLOW, *format_runtimes()),
+        choices=(AUTO, TENSORFLOW, *_RUNTIME_NAMES),
         help="What computes an export. auto answers a small batch with each runtime of its formats "
         "that is installed, when it opens the model, and keeps the fastest.",
     )

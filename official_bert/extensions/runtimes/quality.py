@@ -1,8 +1,11 @@
-"""Measures the loss of 8 bits: the metric of a task on its dev set, in float32 and converted."""
+"""Measures the loss of 8 bits: the metric of a task on its dev set, in float32 and converted.
+
+The same set has the texts on which some formats measure the ranges of activations.
+"""
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import logging
 
@@ -17,54 +20,58 @@ from official_bert.tasks.base import DataFiles
 _SMALLEST_LOSS = 0.01  # A --max_loss of 0 needs a development set as large as for this loss.
 
 
-def check_flags(flags: FormatOptions) -> None:
-    """Reject a --max_loss without a development set, before a model is built.
+def check_flags(flags: FormatOptions, calibrated_formats: Sequence[str]) -> None:
+    """Reject flags that need a development set and name none, before a model is built.
 
     Args:
         flags: the flags of the formats.
+        calibrated_formats: the formats whose converter needs examples.
 
     Raises:
         InputError: the flags name no development set, or one that does not exist.
     """
-    if flags.max_loss is None:
+    if flags.max_loss is None and not calibrated_formats:
         return
     if flags.dev_file:
         paths = expand_paths(flags.dev_file, "dev_file")
     elif flags.data_dir:
         paths = [flags.data_dir]
-    else:
+    elif flags.max_loss is not None:
         raise InputError(
             "--max_loss: is measured on a development set; give its --dev_file, or its --data_dir"
+        )
+    else:
+        raise InputError(
+            f"--dtype={flags.dtype}: the ranges of {calibrated_formats[0]} files are measured on "
+            "the texts of a development set; give its --dev_file, or its --data_dir"
         )
     for path in paths:
         if not files.exists(path):
             raise InputError(f"{path}: no such file or folder; correct --dev_file or --data_dir")
 
 
-class DevSet(NamedTuple):
-    """The metric of a development set, and the largest loss of the metric."""
-
-    metric: DevMetric
-    max_loss: float
-
-
-def read_dev_set(built: TrainedModel, flags: FormatOptions, max_loss: float) -> DevSet:
+def read_dev_metric(built: TrainedModel, flags: FormatOptions) -> DevMetric:
     """Read and encode the first development set of a task.
 
     Args:
         built: the model.
         flags: the flags of the formats, which name the set.
-        max_loss: the largest share of the metric that may be lost.
 
     Returns:
-        The set.
+        The metric, with the examples of the set.
 
     Raises:
         InputError: the task has none, or no metric, or the set is too small.
     """
     data_files = DataFiles(flags.data_dir, {"dev": flags.dev_file})
-    metric = DevMetric(built, data_files, "--max_loss")
+    max_loss = flags.max_loss
+    flag = f"--dtype={flags.dtype}" if max_loss is None else "--max_loss"
+    metric = DevMetric(built, data_files, flag)
     num_examples = len(metric.encoded.lengths)
+    if not num_examples:
+        raise InputError(f"{flag}: the development set has no examples; give another one")
+    if max_loss is None:
+        return metric
     num_needed = math.ceil(1 / (max_loss or _SMALLEST_LOSS))
     if num_examples < num_needed:
         raise InputError(
@@ -72,7 +79,7 @@ def read_dev_set(built: TrainedModel, flags: FormatOptions, max_loss: float) -> 
             f"which one is more than that share; give at least {num_needed} examples, or a larger "
             "--max_loss"
         )
-    return DevSet(metric, max_loss)
+    return metric
 
 
 def check_measurable(max_loss: float, metric: str, value: float) -> None:
@@ -93,13 +100,16 @@ def check_measurable(max_loss: float, metric: str, value: float) -> None:
         )
 
 
-def check_loss(dtype: str, runs: Mapping[str, Run], dev_set: DevSet) -> dict[str, Any]:
+def check_loss(
+    dtype: str, runs: Mapping[str, Run], metric: DevMetric, max_loss: float
+) -> dict[str, Any]:
     """Measure the metric of a model and of its exports.
 
     Args:
         dtype: the type of the weights of the exports.
         runs: by format, a function from the encoder's features to the outputs of `serving_default`.
-        dev_set: the development set.
+        metric: the metric, with the examples of the development set.
+        max_loss: the largest share of the metric that may be lost.
 
     Returns:
         The name of the metric, and its value in float32 and by format.
@@ -107,7 +117,6 @@ def check_loss(dtype: str, runs: Mapping[str, Run], dev_set: DevSet) -> dict[str
     Raises:
         InputError: a format lost more than --max_loss.
     """
-    metric, max_loss = dev_set
     whole = metric.measure_model()
     check_measurable(max_loss, metric.name, whole)
     metrics: dict[str, Any] = {"metric": metric.name, "float32": whole}

@@ -10,8 +10,8 @@ from typing import Any
 from official_bert import catalog
 from official_bert.extensions.runtimes import mediapipe_file, quality
 from official_bert.extensions.runtimes.formats import LITERT
+from official_bert.extensions.runtimes.opening import RUNTIMES
 from official_bert.extensions.runtimes.options import FormatOptions
-from official_bert.extensions.runtimes.runtimes import RUNTIMES
 from official_bert.graph_text.text_reader import InputBuilder
 from official_bert.io.errors import InputError
 from official_bert.options.serving import SAVED_MODEL, ExportOptions
@@ -33,7 +33,8 @@ class FormatWriter(ExportWriter):
         self._converted_formats = [name for name in formats if name != SAVED_MODEL]
         for name in self._converted_formats:
             conversion.check_packages(name)
-        quality.check_flags(self._flags)
+        self._calibrated_formats = conversion.list_calibrated(self._flags.dtype, formats)
+        quality.check_flags(self._flags, self._calibrated_formats)
         self._text_task: mediapipe_file.TextTask | None = None
         self.keeps_saved_model = SAVED_MODEL in formats
 
@@ -86,22 +87,29 @@ class FormatWriter(ExportWriter):
         if not self._converted_formats:
             return None
         flags = self._flags
-        dev_set = None
-        if flags.max_loss is not None:
-            dev_set = quality.read_dev_set(built, flags, flags.max_loss)
+        dev_metric = None
+        if flags.max_loss is not None or self._calibrated_formats:
+            dev_metric = quality.read_dev_metric(built, flags)
         converted = os.path.join(folder, "converted")
         os.mkdir(converted)
         reads_text: bool = self._options.export_text
         signatures = _list_signatures(built, reads_text)
-        source = ConversionSource(built, save, signatures, flags.dtype, reads_text)
+        source = ConversionSource(
+            built=built,
+            save=save,
+            signatures=signatures,
+            dtype=flags.dtype,
+            reads_text=reads_text,
+            calibration=dev_metric.encoded if dev_metric and self._calibrated_formats else None,
+        )
         record = conversion.convert(source, converted, self._converted_formats)
         metrics = None
-        if dev_set is not None:
+        if dev_metric and flags.max_loss is not None:
             runs = {}
             for name in self._converted_formats:
                 runtime = RUNTIMES[name](converted, None)
                 runs[name] = functools.partial(runtime, DEFAULT)
-            metrics = quality.check_loss(flags.dtype, runs, dev_set)
+            metrics = quality.check_loss(flags.dtype, runs, dev_metric, flags.max_loss)
         record["metrics"] = metrics
         if self._text_task:
             record["mediapipe"] = mediapipe_file.write_text_task(
@@ -133,7 +141,8 @@ def _check_flags(options: ExportOptions, flags: FormatOptions, formats: list[str
     conversion.check_dtype(flags.dtype, formats)
     if flags.max_loss is not None and flags.dtype not in (INT8, INT8_WEIGHTS):
         raise InputError("--max_loss: measures what 8 bits cost; give --dtype=int8 or int8_weights")
-    if flags.max_loss is None and (flags.dev_file or flags.data_dir):
+    reads_dev_set = flags.max_loss is not None or conversion.list_calibrated(flags.dtype, formats)
+    if not reads_dev_set and (flags.dev_file or flags.data_dir):
         raise InputError(
             "--dev_file, --data_dir: are read to measure what 8 bits cost; give --max_loss, too"
         )

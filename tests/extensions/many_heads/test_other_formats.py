@@ -204,6 +204,13 @@ WRONG_FLAGS = [
     ({"export_format": "tensorrt"}, "--export_format"),
     ({"export_format": "onnx", "dtype": "bfloat16"}, "--dtype=bfloat16: is for SavedModels"),
     ({"dtype": "int8"}, "--dtype=int8: saved_model files cannot have it; give --export_format="),
+    pytest.param(
+        {"export_format": "openvino", "dtype": "int8"},
+        "--dtype=int8: openvino files need the examples of one task for it; give --dtype=float32",
+        marks=pytest.mark.skipif(
+            "openvino" not in export_formats(), reason="the extension openvino is not installed"
+        ),
+    ),
     (
         {"export_format": "litert", "export_text": True},
         "--export_text: --export_format=litert has signatures of tensors alone; leave it out",

@@ -108,7 +108,8 @@ def test_bfloat16_is_near_or_refused(tmp_path_factory, monkeypatch):
 @needs_openvino
 def test_it_is_tried_with_the_others(tmp_path_factory, monkeypatch):
     made = exported.shared_export(tmp_path_factory, "mrpc", export_format="onnx")
-    onnx_class = catalog.load(format_runtimes()["onnxruntime"].runtime_class)
+    runtime = next(one for one in format_runtimes() if one.name == "onnxruntime")
+    onnx_class = catalog.load(runtime.runtime_class)
     answer = onnx_class.__call__
 
     def answer_slowly(self, signature, inputs):

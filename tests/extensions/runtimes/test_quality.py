@@ -67,7 +67,7 @@ def test_one_example_must_not_be_more_than_the_loss(max_loss, num_examples, need
     )
 
     def read():
-        return quality.read_dev_set(built, format_flags(max_loss=max_loss), max_loss).metric.encoded
+        return quality.read_dev_metric(built, format_flags(max_loss=max_loss)).encoded
 
     if needed is None:
         assert len(read().lengths) == num_examples

@@ -16,8 +16,8 @@ from absl import logging
 
 from official_bert import BertConfig, Predictor, catalog
 from official_bert.extensions.runtimes import opening, quality
+from official_bert.extensions.runtimes.opening import RUNTIMES
 from official_bert.extensions.runtimes.options import EXPORT_FORMATS
-from official_bert.extensions.runtimes.runtimes import RUNTIMES
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files
 from official_bert.io.errors import InputError
@@ -371,7 +371,7 @@ def test_a_changed_export_is_refused(
     monkeypatch.setattr(RUNTIMES[export_format], "FILE", "MODEL.onnx")
     monkeypatch.setitem(opening.FILES, export_format, "MODEL.onnx")
     monkeypatch.setattr(
-        opening, "_is_tried", lambda name, dtype: name == EXPORT_FORMATS[export_format]
+        opening, "_is_tried", lambda one, dtype: one.name == EXPORT_FORMATS[export_format]
     )
     record = version / RECORD_FILE
     record.write_text(record.read_text().replace(file, "MODEL.onnx"))
@@ -500,17 +500,20 @@ all_installed = pytest.mark.needs_extra(*PACKAGES["litert"], *PACKAGES["onnx"])
 def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeypatch):
     # The further runtimes of other extensions have tests there.
     main_runtimes = EXPORT_FORMATS.values()
-    monkeypatch.setattr(opening, "_is_tried", lambda name, dtype: name in main_runtimes)
+    monkeypatch.setattr(
+        opening, "_is_tried", lambda one, dtype: one.is_main and one.name in main_runtimes
+    )
     made = exported.shared_export(tmp_path_factory, kind, export_format=ALL)
     folder = str(made.path)
-    files_by_runtime = {runtime.FILE for runtime in RUNTIMES.values()}
+    runtimes = {name: RUNTIMES[name] for name in ALL.split(",")}
+    files_by_runtime = {runtime.FILE for runtime in runtimes.values()}
     assert files_by_runtime <= {path.name for path in made.path.iterdir()}
 
     # Each runtime can be chosen.
     requests = REQUESTS.get(kind, PAIRS)
     saved_model = exported.shared_export(tmp_path_factory, kind)
     expected = Predictor(saved_model.path)(requests)
-    for export_format, runtime in RUNTIMES.items():
+    for export_format, runtime in runtimes.items():
         runtime_name = EXPORT_FORMATS[export_format]
         opened = OpenedExport(folder, settings={"runtime": runtime_name})
         assert isinstance(opened._runtime, runtime)
