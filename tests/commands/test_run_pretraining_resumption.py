@@ -10,7 +10,9 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.folder import latest_checkpoint
+from official_bert.cli.tensorflow_environment import ONEDNN
 from official_bert.features import pretraining_features
+from official_bert.io.processor import instruction_sets
 from official_bert.training import precision, run_log
 from tests import toy, training_state
 from tests.commands.pretraining_run import (
@@ -98,10 +100,16 @@ def test_a_stopped_and_a_killed_run_ends_as_one_that_was_not(base, tmp_path, str
 
 
 def started_until(file, python: str, flags: list[str]) -> subprocess.Popen:
-    """Starts the script with an interpreter, and waits for a file of its run."""
+    """Starts the script with an interpreter, and waits for a file of its run.
+
+    A forked process has imported TensorFlow, so that TensorFlow has decided about oneDNN, and not
+    the script. A new interpreter has to compute by the same products.
+    """
+    has_onednn = "avx512f" in instruction_sets()
     process = subprocess.Popen(
         [python, SCRIPT, *flags],
         cwd=ROOT,
+        env=os.environ | {ONEDNN: str(int(has_onednn))},
         stderr=subprocess.PIPE,
         text=True,
     )

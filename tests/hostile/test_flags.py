@@ -190,7 +190,8 @@ ROWS = [
             ("--index=a.npz --on_error=report", "--on_error=report: does not go with --index"),
             (
                 "--top_k=3",
-                "--top_k=3: has no effect without --search; add that, or leave the flag out",
+                "--top_k=3: has no effect without --search or --token_search; add that, or leave "
+                "the flag out",
             ),
             ("--search=a.npz --top_k=0", "--top_k=0: must be at least 1"),
             ("--search=absent.npz", "absent.npz: no such file"),

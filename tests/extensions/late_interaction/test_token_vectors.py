@@ -33,7 +33,7 @@ def test_scores_are_those_of_each_pair(monkeypatch):
     monkeypatch.setattr(token_vectors, "_QUERY_ROWS", 4)
     blocks = list(score_blocks(PACKED_QUERIES, DOCUMENTS))
     assert [len(block) for block in blocks] == [4, 4, 1]
-    np.testing.assert_allclose(np.concatenate(blocks), SCORES, rtol=1e-5)
+    np.testing.assert_allclose(np.concatenate(blocks), SCORES, rtol=1e-5, atol=1e-6)
 
 
 def test_a_search_of_all_documents_finds_the_largest_scores(monkeypatch):
