@@ -102,14 +102,16 @@ def test_a_stopped_and_a_killed_run_ends_as_one_that_was_not(base, tmp_path, str
 def started_until(file, python: str, flags: list[str]) -> subprocess.Popen:
     """Starts the script with an interpreter, and waits for a file of its run.
 
-    A forked process has imported TensorFlow, so that TensorFlow has decided about oneDNN, and not
-    the script. A new interpreter has to compute by the same products.
+    A new interpreter has to compute by the same products as a forked process. That has imported
+    TensorFlow before the script could enable oneDNN, as it does on processors without AVX-512.
     """
-    has_onednn = "avx512f" in instruction_sets()
+    environment = dict(os.environ)
+    if "avx512f" not in instruction_sets():
+        environment[ONEDNN] = "0"
     process = subprocess.Popen(
         [python, SCRIPT, *flags],
         cwd=ROOT,
-        env=os.environ | {ONEDNN: str(int(has_onednn))},
+        env=environment,
         stderr=subprocess.PIPE,
         text=True,
     )
