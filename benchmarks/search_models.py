@@ -46,7 +46,7 @@ THEIR_OPTIMIZER = {
     "weight_decay_rate": 0.0,
 }
 METRICS = {"ndcg_at_10": "nDCG@10", "first": "answer first"}
-NUM_SEEDS, NUM_TRAINED, NUM_ASKED = 3, 768, 768
+NUM_SEEDS, NUM_TRAINED, NUM_EVALUATED = 3, 768, 768
 BATCH_SIZE, MAX_LENGTH, NUM_HITS = 16, 64, 10
 TOKEN_WIDTH = 128
 # Larger than the defaults, which are for trainings of thousands of updates: here there are 48.
@@ -76,9 +76,9 @@ def mined_examples(flags) -> list[dict]:
     return [example for example in examples if example["negative"]]
 
 
-def asked_questions(flags) -> tuple[list[str], list[str], np.ndarray]:
+def evaluation_questions(flags) -> tuple[list[str], list[str], np.ndarray]:
     """Returns questions that nothing was trained on, sentences, and the row of each answer."""
-    pairs = answered_questions(flags.data)[NUM_TRAINED : NUM_TRAINED + NUM_ASKED]
+    pairs = answered_questions(flags.data)[NUM_TRAINED : NUM_TRAINED + NUM_EVALUATED]
     sentences = list(dict.fromkeys(pair["positive"] for pair in pairs))
     answers = np.array([sentences.index(pair["positive"]) for pair in pairs])
     return [pair["anchor"] for pair in pairs], sentences, answers
@@ -139,10 +139,10 @@ def our_search(flags, kind: str, folder: str) -> list[list[int]]:
     from official_bert import MultiVectorEncoder, SparseEncoder
 
     encoder_class, exact = {
-        "late interaction": (MultiVectorEncoder, {"num_candidates": NUM_ASKED}),
+        "late interaction": (MultiVectorEncoder, {"num_candidates": NUM_EVALUATED}),
         "sparse": (SparseEncoder, {}),
     }[kind]
-    questions, sentences, _ = asked_questions(flags)
+    questions, sentences, _ = evaluation_questions(flags)
     encoder = encoder_class(folder)
     all_hits = encoder.search(questions, encoder.encode(sentences), k=NUM_HITS, **exact)
     return [[hit["row"] for hit in hits] for hits in all_hits]
@@ -230,7 +230,7 @@ def their_search(flags, kind: str, start: str, seed: int):
         if step % 20 == 0:
             print(f"step {step}/{num_steps} loss {loss.item():.4f}", file=sys.stderr, flush=True)
     model.eval()
-    questions, sentences, _ = asked_questions(flags)
+    questions, sentences, _ = evaluation_questions(flags)
     scores = model.similarity(model.encode_query(questions), model.encode_document(sentences))
     scores = scores.to_dense() if scores.is_sparse else scores
     return torch.topk(scores, NUM_HITS, dim=1).indices.tolist()
@@ -259,7 +259,7 @@ def one_run(flags, which: dict) -> dict:
         else:
             model = ours if side == "start" else our_training(flags, kind, ours, folder, seed)
             hits = our_search(flags, kind, model)
-    row = score(hits, asked_questions(flags)[2])
+    row = score(hits, evaluation_questions(flags)[2])
     return which | row | {"secs": time.perf_counter() - start_secs, "device": device_name()}
 
 
