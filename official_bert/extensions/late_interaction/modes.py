@@ -20,6 +20,7 @@ from official_bert.extensions.late_interaction.token_index import (
     TokenBlockEncoder,
     TokenIndex,
 )
+from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.options.serving import TOP_K, PredictOptions
 from official_bert.serving.predictor import Predictor
@@ -102,6 +103,11 @@ class TokenSearchMode(PredictMode):
 
     def __init__(self, options: PredictOptions, flags: TokenSearchOptions, path: str):
         super().__init__(options)
+        if not files.exists(path):
+            raise InputError(
+                f"--token_search={path}: no such file; write the index with --token_index first, "
+                "or correct the path"
+            )
         self._path = path
         self._top_k = flags.top_k or TOP_K
         self._num_candidates = flags.num_candidates or NUM_CANDIDATES

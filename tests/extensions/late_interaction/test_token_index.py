@@ -116,6 +116,7 @@ def test_what_cannot_be_used_is_refused(tmp_path, model):
         ({"token_index": path, "output_file": lines}, "--output_file: does not go with --token"),
         ({"token_index": path, "on_error": "report"}, "--on_error=report: does not go with --tok"),
         ({"token_index": path, "model": classifier}, "--token_index: needs a model of late inter"),
+        ({"token_search": tmp_path / "none.npz"}, "none.npz: no such file; write the index with"),
         ({"token_search": lines}, "is no file of TokenVectors.save"),
         ({"top_k": 3}, "--token_search"),
     ):
