@@ -29,6 +29,8 @@ from official_bert.extensions.late_interaction.task import (
 from official_bert.extensions.late_interaction.token_features import TokenRules
 from official_bert.extensions.late_interaction.token_vectors import TokenVectors
 from official_bert.io.errors import InputError
+from official_bert.modeling import BertModel
+from official_bert.modeling.heads import share_encoder
 from official_bert.serving.encoding import (
     check_positive,
     choose_max_seq_length,
@@ -128,15 +130,11 @@ class MultiVectorEncoder:
                 f"{checkpoint.path}: has no {KERNEL}, the projection of late interaction; train it "
                 "with official-bert run_late_interaction"
             )
-        model = BertMultiVectorEncoder.from_pretrained(checkpoint, token_width=modules.token_width)
-        if modules.kernel is not None:
-            kernel = model.token_projection.kernel
-            if modules.kernel.shape != tuple(kernel.shape):
-                raise InputError(
-                    f"{folder}: its projection reads {len(modules.kernel)} components, but the "
-                    f"encoder has {model.config.hidden_size}; fetch the folder again"
-                )
-            kernel.assign(modules.kernel)
+        if modules.kernel is None:
+            width = modules.token_width
+            model = BertMultiVectorEncoder.from_pretrained(checkpoint, token_width=width)
+        else:
+            model = _add_projection(BertModel.from_pretrained(checkpoint), modules.kernel, folder)
         self.model = model
         self.tokenizer = FullTokenizer.from_pretrained(modules.encoder)
         num_rows = model.config.vocab_size
@@ -242,3 +240,16 @@ class MultiVectorEncoder:
         rankings = token_vectors.search(self.encode_queries(queries), documents, k, num_candidates)
         results = list_hits(rankings, texts)
         return results[0] if isinstance(queries, str) else results
+
+
+def _add_projection(encoder: BertModel, kernel: np.ndarray, folder: str) -> BertMultiVectorEncoder:
+    """Returns a model of an encoder and a projection, float32[hidden, D], of files of their own."""
+    if len(kernel) != encoder.config.hidden_size:
+        raise InputError(
+            f"{folder}: its projection reads {len(kernel)} components, but the encoder has "
+            f"{encoder.config.hidden_size}; fetch the folder again"
+        )
+    with share_encoder(encoder):
+        model = BertMultiVectorEncoder(encoder.config, kernel.shape[1])
+    model.token_projection.kernel.assign(kernel)
+    return model

@@ -43,11 +43,13 @@ def vectors_of(encoder: MultiVectorEncoder):
 
 
 @pytest.mark.parametrize("settings", KINDS)
-def test_a_folder_goes_to_their_format_and_back(tmp_path, settings):
+def test_a_folder_goes_to_their_format_and_back(tmp_path, caplog, settings):
     trained = write_model(tmp_path / "trained", **settings)
     expected = vectors_of(MultiVectorEncoder(trained))
     theirs = convert(trained, tmp_path / "theirs")
+    caplog.clear()
     assert_same(MultiVectorEncoder(theirs), *expected)
+    assert "randomly initialised" not in caplog.text, "the projection is in a file of its own"
     assert_same(MultiVectorEncoder(convert(theirs, tmp_path / "back", "tf1")), *expected)
     ended = end_of("export_saved_model", *flag_list(model=theirs, export_dir=tmp_path / "export"))
     assert ended.status == 1
