@@ -51,6 +51,7 @@ from embeddings_steps import (
     LEARNING_RATE,
     LOSSES,
     MAX_LENGTH,
+    THEIR_OPTIMIZER,
     WARMUP_PROPORTION,
     adamw,
     encoded_batches,
@@ -63,11 +64,6 @@ from result_rows import measure_missing
 
 SIDES = ("ours", "theirs")
 WITH_THEIR_OPTIMIZER = "ours with their optimizer"
-THEIR_OPTIMIZER = {
-    "optimizer_type": "adamw_bias_correction",
-    "adam_epsilon": 1e-8,
-    "weight_decay_rate": 0.0,
-}
 NUM_STEPS, LOSS_BATCH_SIZE, TARGET = 50, 16, 1e-5
 TRAININGS = {
     "STS-B": ("cosent", "CoSENTLoss"),

@@ -9,6 +9,12 @@ import numpy as np
 from embeddings_data import write_lines
 
 LEARNING_RATE, WARMUP_PROPORTION, BATCH_SIZE, MAX_LENGTH = 2e-5, 0.1, 32, 128
+# The flags of our trainings for the optimizer of `adamw`.
+THEIR_OPTIMIZER = {
+    "optimizer_type": "adamw_bias_correction",
+    "adam_epsilon": 1e-8,
+    "weight_decay_rate": 0.0,
+}
 LOSSES = {  # by name: the flags of ours, and the class of theirs
     "multiple_negatives_ranking": ({}, "MultipleNegativesRankingLoss"),
     "multiple_negatives_ranking, symmetric": (

@@ -31,7 +31,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from embeddings_data import write_lines
-from embeddings_steps import LEARNING_RATE, adamw, original_adam, our_losses
+from embeddings_steps import (
+    LEARNING_RATE,
+    THEIR_OPTIMIZER,
+    adamw,
+    original_adam,
+    our_losses,
+)
 from result_rows import measure_missing
 
 LOSSES = {  # by name: the class of theirs
@@ -44,11 +50,6 @@ LOSSES = {  # by name: the class of theirs
     "lambda_loss": "LambdaLoss",
 }
 SIDES = ("ours", "theirs")
-THEIR_OPTIMIZER = {
-    "optimizer_type": "adamw_bias_correction",
-    "adam_epsilon": 1e-8,
-    "weight_decay_rate": 0.0,
-}
 METRICS = ("ndcg_at_10", "mrr_at_10", "map")
 NUM_STEPS, NUM_DOCUMENTS, TARGET = 50, 8, 1e-5
 LIST_SIZE, LOSS_LENGTH = 4, 128  # of the comparison of losses

@@ -33,18 +33,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from embeddings_data import answered_questions, write_lines
-from embeddings_steps import LEARNING_RATE, WARMUP_PROPORTION, adamw
+from embeddings_steps import LEARNING_RATE, THEIR_OPTIMIZER, WARMUP_PROPORTION, adamw
 from result_rows import measure_missing
 
 from official_bert.metrics.summaries import difference, summarize
 
 KINDS = ("late interaction", "sparse")
 SIDES = ("start", "ours", "theirs")
-THEIR_OPTIMIZER = {
-    "optimizer_type": "adamw_bias_correction",
-    "adam_epsilon": 1e-8,
-    "weight_decay_rate": 0.0,
-}
 METRICS = {"ndcg_at_10": "nDCG@10", "first": "answer first"}
 NUM_SEEDS, NUM_TRAINED, NUM_EVALUATED = 3, 768, 768
 BATCH_SIZE, MAX_LENGTH, NUM_HITS = 16, 64, 10
