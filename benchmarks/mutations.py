@@ -31,8 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "mutations.jsonl"
 LIMIT_SECS = 600
 PYTEST = shlex.split(
-    "-x -rfE -m 'not long' -p no:cacheprovider --timeout=300 --timeout-method=signal "
-    "--any-processor-time"
+    "-x -rfE -m 'not long' -p no:cacheprovider --timeout=300 --timeout-method=signal"
 )
 # The tests of a change run in a process of their own, forked from one that has loaded what takes
 # seconds.

@@ -1,5 +1,5 @@
-"""A test that takes too much processor time fails, by itself or by its processes; the times are
-printed and written.
+"""A test that takes too much processor time is named, whether it or one of its processes takes it;
+the times are printed and written.
 """
 
 import json
@@ -49,9 +49,7 @@ def test_that_uses_a_fixture(shared):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A checkout with these tests, a limit of 0.075 s, twice of which a test may take, and times
-    of a machine that was much slower.
-    """
+    """A checkout with these tests and a limit of 0.15 s."""
     tests = tmp_path / "tests"
     tests.mkdir()
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -61,15 +59,15 @@ def checkout(tmp_path):
     source = (ROOT / "tests" / "processor_time.py").read_text()
     assert "LIMIT_SECS = 8.0" in source
     (tests / "processor_time.py").write_text(
-        source.replace("LIMIT_SECS = 8.0", "LIMIT_SECS = 0.075")
+        source.replace("LIMIT_SECS = 8.0", "LIMIT_SECS = 0.15")
     )
     (tests / "test_times.py").write_text(TESTS)
-    write_times(tests, calibration_secs=1000.0)
+    write_times(tests)
     return tmp_path
 
 
-def write_times(folder, reasons: tuple[str, ...] = (), **others):
-    content = {"reasons": {f"tests/test_times.py::{name}": "because" for name in reasons}, **others}
+def write_times(folder, reasons: tuple[str, ...] = ()):
+    content = {"reasons": {f"tests/test_times.py::{name}": "because" for name in reasons}}
     (folder / "durations.json").write_text(json.dumps(content))
 
 
@@ -88,43 +86,26 @@ def run(folder, *arguments) -> str:
 
 
 def slow_tests(output: str) -> list[str]:
-    return re.findall(
-        r"^tests/test_times.py::(\S+) took \d.\d processor seconds, more than 0.15",
-        output,
-        re.MULTILINE,
-    )
+    """The tests that are named between the title of the section and its advice."""
+    _, _, section = output.partition("more than 0.15 processor seconds =")
+    names, advice, _ = section.partition("If they take as long on a quiet machine")
+    assert bool(section) == bool(advice)
+    return re.findall(r"^ +\d\.\d  tests/test_times.py::(\S+)$", names, re.MULTILINE)
 
 
-def test_a_test_above_the_limit_fails_unless_it_is_long_or_has_a_reason(checkout):
+def test_a_test_above_the_limit_is_named_unless_it_is_long_or_has_a_reason(checkout):
     output = run(checkout)
     assert slow_tests(output) == ["test_busy[1]", "test_busy[2]", "test_of_a_process"]
-    assert "6 passed, 3 errors in " in output
-    write_times(
-        checkout / "tests", reasons=("test_busy[1]", "test_of_a_process"), calibration_secs=1000.0
-    )
+    assert "6 passed in " in output
+    write_times(checkout / "tests", reasons=("test_busy[1]", "test_of_a_process"))
     assert slow_tests(run(checkout)) == ["test_busy[2]"]
-    write_times(
-        checkout / "tests", reasons=("test_busy", "test_of_a_process"), calibration_secs=1000.0
-    )
-    assert slow_tests(run(checkout)) == []
-
-
-def test_no_test_fails_on_a_slower_machine_or_where_nothing_was_measured(checkout):
-    write_times(checkout / "tests", calibration_secs=1e-9)
-    assert slow_tests(run(checkout)) == []
-    write_times(checkout / "tests")
-    assert slow_tests(run(checkout)) == []
-
-
-def test_a_test_may_take_twice_the_limit(checkout):
-    file = checkout / "tests" / "processor_time.py"
-    file.write_text(file.read_text().replace("LIMIT_SECS = 0.075", "LIMIT_SECS = 0.19"))
-    assert "2 passed, 4 deselected in " in run(checkout, "-k", "test_busy")
+    write_times(checkout / "tests", reasons=("test_busy", "test_of_a_process"))
+    assert "processor seconds" not in run(checkout)
 
 
 def test_times_are_printed_and_written_and_reasons_stay(checkout):
-    write_times(checkout / "tests", reasons=("test_busy",), calibration_secs=1000.0)
-    output = run(checkout, "--any-processor-time", "--processor-times", "--write-durations")
+    write_times(checkout / "tests", reasons=("test_busy",))
+    output = run(checkout, "--processor-times", "--write-durations")
     written = json.loads((checkout / "tests" / "durations.json").read_text())
     names = ["test_busy[1]", "test_busy[2]", "test_long", "test_of_a_process"]
     assert list(written["tests"]) == [f"tests/test_times.py::{name}" for name in names]
@@ -136,8 +117,8 @@ def test_times_are_printed_and_written_and_reasons_stay(checkout):
         "tests": pytest.approx(sum(written["tests"].values()) + 0.2, abs=0.3)
     }
     assert written["reasons"] == {"tests/test_times.py::test_busy": "because"}
-    assert 0.0001 < written["calibration_secs"] < 1
-    shown = re.findall(r"^ +(\d+\.\d)  (\S+)$", output, re.MULTILINE)
+    _, _, times = output.partition("= processor seconds =")
+    shown = re.findall(r"^ +(\d+\.\d)  (\S+)$", times, re.MULTILINE)
     assert {name.rpartition("::")[2] for _, name in shown} == {
         *names,
         "shared",

@@ -106,4 +106,4 @@ def test_without_all_extensions_every_module_can_be_imported(tmp_path):
 @pytest.mark.parametrize("name", [*NAMES, ALL])
 def test_without_an_extension_the_tests_of_the_core_pass(name, tmp_path):
     folder = copy_without(name, tmp_path)
-    run_in(folder, "-m", "pytest", "-m", "core", "-q", "--any-processor-time", timeout_secs=3000)
+    run_in(folder, "-m", "pytest", "-m", "core", "-q", timeout_secs=3000)
