@@ -19,6 +19,7 @@ _COMMANDS = {
         summary="Makes masked LM and next-sentence TFRecords from raw text for run_pretraining.",
         stage="Prepare the data",
         example="--input_file=corpus.txt --output_file=records.tfrecord --vocab_file=vocab.txt",
+        ignores_unknown_flags=True,
     ),
     "inspect_pretraining_data": Command(
         options="official_bert.options.data_tools:InspectionOptions",
@@ -35,6 +36,7 @@ _COMMANDS = {
         stage="Pre-train",
         example="--input_file=records.tfrecord --bert_config_file=bert_config.json "
         "--do_train --num_train_steps=10000 --output_dir=my_bert",
+        ignores_unknown_flags=True,
     ),
     "launch": Command(
         options="official_bert.options.running:LaunchOptions",
@@ -54,6 +56,7 @@ _COMMANDS = {
         stage="Fine-tune",
         example="--task_name=text --data_dir=tickets --model=bert --do_train --do_eval "
         "--output_dir=my_model",
+        ignores_unknown_flags=True,
     ),
     "run_squad": Command(
         options="official_bert.options.fine_tuning:SquadOptions",
@@ -63,6 +66,7 @@ _COMMANDS = {
         stage="Fine-tune",
         example="--train_file=train-v1.1.json --predict_file=dev-v1.1.json --model=bert "
         "--do_train --do_predict --output_dir=my_model",
+        ignores_unknown_flags=True,
     ),
     "run_swag": Command(
         options="official_bert.options.fine_tuning:ChoiceOptions",
@@ -89,6 +93,7 @@ _COMMANDS = {
         "lines.",
         stage="Use the model",
         example="--input_file=texts.txt --output_file=features.jsonl --model=bert",
+        ignores_unknown_flags=True,
     ),
     "export_saved_model": Command(
         options="official_bert.options.serving:ExportOptions",

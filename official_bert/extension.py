@@ -120,6 +120,8 @@ class Command(NamedTuple):
             `function` is imported, and must not import TensorFlow.
         stage: the part of a project in which the command is used, one of `STAGES`.
         example: the words after the name of the command in an example.
+        ignores_unknown_flags: whether an unknown flag of the command line is ignored with a
+            warning, as by the scripts of the original. Other commands refuse it.
     """
 
     options: str
@@ -128,6 +130,7 @@ class Command(NamedTuple):
     check: str = ""
     stage: str = "Tools"
     example: str = ""
+    ignores_unknown_flags: bool = False
 
 
 class Family(NamedTuple):

@@ -113,7 +113,7 @@ def run_here(script: str, *arguments: str) -> Finished:
     """
     log = io.StringIO()
     with _defined(script, log) as (load_function, read):
-        flags.parse([program_of(script), *map(str, arguments)])
+        _parse(script, arguments)
         load_function()(read())
     return Finished(log.getvalue())
 
@@ -139,7 +139,7 @@ def end_of(script: str, *arguments: str) -> Ended:
     sys.argv[0] = program_of(script)
     try:
         with _defined(script, log) as (load_function, read):
-            flags.parse([program_of(script), *map(str, arguments)])
+            _parse(script, arguments)
             flags.answer_for_input(load_function, read)
     except SystemExit as end:
         if isinstance(end.code, str):
@@ -150,6 +150,11 @@ def end_of(script: str, *arguments: str) -> Ended:
             signal.signal(number, handler)
         sys.argv[0] = name
     return Ended(0, "", log.getvalue())
+
+
+def _parse(script: str, arguments: tuple[str, ...]):
+    command = catalog.commands()[script.removesuffix(".py")]
+    flags.parse([program_of(script), *map(str, arguments)], command.ignores_unknown_flags)
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ MAX_STATEMENTS = {
     "io": 1562,
     "metrics": 522,
     "modeling": 1199,
-    "modules": 1931,
+    "modules": 1932,
     "optimization": 360,
     "options": 539,
     "serving": 1392,

@@ -62,11 +62,12 @@ def run_command(name: str) -> None:
         name: the name of the command in the catalog.
     """
     lean_imports.install()
-    example = catalog.commands()[name].example
+    command = catalog.commands()[name]
     flags.run(
         lambda: functools.partial(execute, name),
         catalog.options_class(name),
-        example,
+        command.example,
+        command.ignores_unknown_flags,
     )
 
 

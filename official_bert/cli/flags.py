@@ -60,7 +60,12 @@ _DEFINE = {
 }
 
 
-def run(load: Callable[[], Command], options_class: type, example: str = "") -> None:
+def run(
+    load: Callable[[], Command],
+    options_class: type,
+    example: str = "",
+    ignores_unknown_flags: bool = False,
+) -> None:
     """Parse the command line into options, and call the function of a command with them.
 
     Scripts call this under `if __name__ == "__main__"`, because the import of a script must not
@@ -70,6 +75,7 @@ def run(load: Callable[[], Command], options_class: type, example: str = "") -> 
         load: imports the function of the command.
         options_class: the class of the options.
         example: the words after the script in the example of --help.
+        ignores_unknown_flags: see `parse`.
     """
     read = define(options_class)
     command: list[str] = []
@@ -88,7 +94,7 @@ def run(load: Callable[[], Command], options_class: type, example: str = "") -> 
             command[:] = argv[end + 1 :]
             argv = argv[:end]
         help_text.answer_help(argv, options_class, example)
-        return parse(argv)
+        return parse(argv, ignores_unknown_flags)
 
     def read_options() -> Any:
         return read(command, first_words)
@@ -110,7 +116,7 @@ def define(options_class: type) -> Callable[..., Any]:
         flags.DEFINE_boolean(
             _STRICT,
             False,
-            "End the script at an unknown flag, which is otherwise ignored with a warning.",
+            "End the script at every unknown flag. --nostrict_flags ignores them with a warning.",
         )
     fields = flag_fields(options_class)
     words_field = command_field(options_class)
@@ -184,16 +190,20 @@ def _value(field: dataclasses.Field) -> Any:
     return flag.value
 
 
-def parse(argv: list[str]) -> list[str]:
+def parse(argv: list[str], ignores_unknown_flags: bool = False) -> list[str]:
     """Parse a command line.
 
-    Like the original's parser, it ignores unknown flags, with a warning. With --strict_flags they
-    end the script. So does one that resembles a known flag, because it is probably misspelt, unless
-    --nostrict_flags is typed. A word that belongs to no flag also ends it: such a word is the value
-    of a boolean flag, which needs `=`, or a part of a list that the shell split.
+    An unknown flag ends the script, unless --nostrict_flags is typed: then it is ignored with a
+    warning. A file of flags, which several commands may share, may have flags of another command.
+    The original's scripts ignore unknown flags on the command line, too, but for one that resembles
+    a flag of theirs, because it is probably misspelt. With --strict_flags no command ignores any.
+
+    A word that belongs to no flag also ends the script: such a word is the value of a boolean flag,
+    which needs `=`, or a part of a list that the shell split.
 
     Args:
         argv: the name of the script and the words after it.
+        ignores_unknown_flags: whether the script is one of those of the original.
 
     Returns:
         The words that are not flags of the script.
@@ -209,21 +219,25 @@ def parse(argv: list[str]) -> list[str]:
         rest = flags.FLAGS([argv[0], *words], known_only=True)
         _refuse_strays([argv[0], *words], rest[1:])
         unknown = [word for word in rest[1:] if word.startswith("-")]
-        questions = {word: _suggestion(word) for word in unknown}
-        described = [f"{word}{questions[word]}" for word in unknown]
+        described = {word: f"{word}{_suggestion(word)}" for word in unknown}
         strict = flags.FLAGS[_STRICT]
         if unknown and strict.value:
-            raise InputError(f"unknown flag, which --{_STRICT} refuses: {', '.join(described)}")
-        if any(questions.values()) and not strict.present:
-            misspelt = [f"{word}{question}" for word, question in questions.items() if question]
             raise InputError(
-                f"unknown flag: {', '.join(misspelt)} --no{_STRICT} ignores unknown flags"
+                f"unknown flag, which --{_STRICT} refuses: {', '.join(described.values())}"
+            )
+        typed = () if ignores_unknown_flags else argv[1:]
+        refused = ", ".join(
+            text for word, text in described.items() if text != word or word in typed
+        )
+        if refused and not strict.present:
+            raise InputError(
+                f"unknown flag: {refused}; --no{_STRICT} ignores unknown flags".replace("?;", "?")
             )
     except UnicodeDecodeError as error:
         sys.exit(f"{argv[0]}: --flagfile: has bytes that are not text ({error}); save it as UTF-8")
     except (flags.Error, InputError) as error:
         sys.exit(f"{argv[0]}: {_rewrite_message(str(error))}")
-    for description in described:
+    for description in described.values():
         logging.warning("unknown flag, ignored: %s", description)
     return rest
 

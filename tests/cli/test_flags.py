@@ -86,7 +86,7 @@ def main(options):
 
 
 if __name__ == "__main__":
-    flags.run(lambda: main, Options)
+    flags.run(lambda: main, Options, "", os.environ.get("IGNORES_UNKNOWN_FLAGS") == "1")
 '''
 
 
@@ -113,12 +113,13 @@ def _children_hear_signals():
             signal.signal(number, handler)
 
 
-def run(script, *arguments, status=0):
+def run(script, *arguments, status=0, as_original=False):
+    """Runs a script; with `as_original` it ignores unknown flags."""
     with _children_hear_signals():
         finished = subprocess.run(
             [sys.executable, script, *arguments],
             cwd=ROOT,
-            env={"PYTHONPATH": str(ROOT)},
+            env={"PYTHONPATH": str(ROOT), "IGNORES_UNKNOWN_FLAGS": str(int(as_original))},
             capture_output=True,
             text=True,
             timeout=120,
@@ -191,13 +192,27 @@ def test_a_flagfile_is_replaced_by_its_lines(script, tmp_path):
     }
 
 
-def test_unknown_flags_are_ignored_with_a_warning(script):
-    """One that resembles no flag, and one of another command, which resembles a flag."""
+UNKNOWN = ("--use_gpu", "--output_dir=o")  # resembles no flag; a flag of another command
+
+
+def test_the_originals_scripts_ignore_unknown_flags_with_a_warning(script):
     assert "max_steps" not in flags._all_flags()
-    finished = run(script, "--input_file=a", "--use_gpu", "--output_dir=o", "--batch_size=4")
+    words = ("--input_file=a", *UNKNOWN, "--batch_size=4")
+    finished = run(script, *words, as_original=True)
     assert json.loads(finished.stdout)["batch_size"] == 4  # the flags after them are read
     assert "unknown flag, ignored: --use_gpu\n" in finished.stderr
     assert "unknown flag, ignored: --output_dir=o\n" in finished.stderr
+
+
+def test_other_commands_ignore_unknown_flags_of_a_flagfile(script, tmp_path):
+    """Several commands may share it."""
+    flagfile = tmp_path / "shared.flags"
+    flagfile.write_text("\n".join(("--input_file=a", *UNKNOWN)))
+    assert "ignored: --use_gpu\n" in run(script, f"--flagfile={flagfile}").stderr
+    stderr = run(script, f"--flagfile={flagfile}", "--output_dir=o", status=1).stderr
+    assert "unknown flag: --output_dir=o; --nostrict_flags ignores unknown flags\n" in stderr
+    stderr = run(script, f"--flagfile={flagfile}", "--output_dir=o", "--nostrict_flags").stderr
+    assert "unknown flag, ignored: --output_dir=o\n" in stderr
 
 
 def test_a_misspelt_flag_is_ignored_only_on_request(script):
@@ -263,7 +278,12 @@ def test_a_misspelt_flag_is_ignored_only_on_request(script):
             id="absent flagfile",
         ),
         pytest.param(
-            ["--input_file=a", "--use_gpu", "--dotrain=true", "--noverbos"],
+            ["--input_file=a", "--use_gpu", "--output_dir=o"],
+            "py: unknown flag: --use_gpu, --output_dir=o; --nostrict_flags ignores unknown flags\n",
+            id="unknown flags",
+        ),
+        pytest.param(
+            ["--input_file=a", "--dotrain=true", "--noverbos"],
             "py: unknown flag: --dotrain=true; did you mean --do_train?, --noverbos; did you mean "
             "--noverbose? --nostrict_flags ignores unknown flags\n",
             id="misspelt flags",
@@ -283,6 +303,12 @@ def test_wrong_flags_end_in_one_sentence(script, tmp_path, arguments, message):
     stderr = run(script, *words, status=1).stderr
     assert message in stderr
     assert stderr.count("\n") == 1
+
+
+def test_the_originals_scripts_refuse_misspelt_flags_alone(script):
+    words = ("--input_file=a", "--use_gpu", "--noverbos")
+    stderr = run(script, *words, status=1, as_original=True).stderr
+    assert "unknown flag: --noverbos; did you mean --noverbose? --nostrict" in stderr
 
 
 def test_errors_that_the_user_can_fix_end_in_one_sentence(script, tmp_path):

@@ -159,10 +159,15 @@ ROWS = [
         "/model' belongs to no flag;",
     ),
     row(
-        "unknown flag with its value as a word",
+        "unknown flag of a script of the original, with its value as a word",
         lambda folder: corpus(folder, "a.tfrecord", "--unknown", "1", "--random_seed", "1"),
         warns=("unknown flag, ignored: --unknown",),
         leaves=("a.tfrecord",),
+    ),
+    row(
+        "flag of another command",
+        lambda folder: ["predict", f"--model={folder}", "--max_seq_length=32"],
+        "unknown flag: --max_seq_length=32; --nostrict_flags ignores unknown flags",
     ),
     row(
         "class weights",
