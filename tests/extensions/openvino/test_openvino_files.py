@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from official_bert import Predictor, catalog
+from official_bert.extensions.openvino import openvino_writer
 from official_bert.extensions.openvino.openvino_runtime import OpenVinoFileRuntime
 from official_bert.io.errors import InputError
 from official_bert.serving import conversion
@@ -16,7 +17,7 @@ from official_bert.serving.exported_model import RECORD_FILE, OpenedExport
 from official_bert.tasks.classification.glue import MrpcProcessor
 from tests import toy
 from tests.serving import exported
-from tests.serving.answers import TOLERANCES, signatures_of
+from tests.serving.answers import signatures_of
 from tests.shared import in_test_long
 
 pytestmark = pytest.mark.skipif(
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.skipif(
 )
 needs_nncf = pytest.mark.needs_extra("onnx", "openvino", "nncf")
 TOLERANCE = 1e-5
+INT8_TOLERANCE = 0.35  # a share of the largest value; weights have 7 bits, as AVX2 needs
 SHAPES = [(1, 9), (7, 24)]
 INT8_FLAGS = {"export_format": "openvino", "dtype": "int8"}
 PAIRS = [("the cat sat", "on the mat"), ("a train left", "the station"), ("rain", "a day")]
@@ -54,8 +56,8 @@ def find_dev_set(kind: str, folder) -> dict[str, str]:
         write_pairs(folder, [0, 1] * 10)
         return {"data_dir": str(folder)}
     if kind == "tsv":
-        lines = ["text_a\ttext_b\tlabel\n"]
-        lines += [f"{first}\t{second}\tleft\n" for first, second in PAIRS * 3]
+        lines = ["text_a\tlabel\n"]
+        lines += [f"{first} {second}\tleft\n" for first, second in PAIRS * 3]
         (folder / "dev.tsv").write_text("".join(lines))
         return {"dev_file": str(folder / "dev.tsv")}
     runtimes_tests = pytest.importorskip("tests.extensions.runtimes.test_runtimes")
@@ -106,6 +108,14 @@ def test_float32_has_the_outputs_of_the_saved_model(kind, tmp_path, tmp_path_fac
     "kind", ["mrpc", *in_test_long("sts-b", "tsv", "squad", "ner", "swag", "embedding")]
 )
 def test_8_bits_are_near_float32(kind, nncf, tmp_path, monkeypatch):
+    """The ranges are those of random ids, as the inputs are: texts have others."""
+    batches = openvino_writer._make_batches
+
+    def random_batches(*arguments):
+        assert batches(*arguments)
+        return [exported.batch(kind, 1, length) for length in range(4, 44)]
+
+    monkeypatch.setattr(openvino_writer, "_make_batches", random_batches)
     for name, size in (("hidden_size", 64), ("intermediate_size", 128)):
         monkeypatch.setitem(toy.BERT_CONFIG, name, size)
     flags = dict(exported.SQUAD_2) if kind == "squad" else {}
@@ -127,7 +137,7 @@ def test_8_bits_are_near_float32(kind, nncf, tmp_path, monkeypatch):
             assert outputs[name].shape == values.shape
             if values.dtype == np.float32:
                 share = np.abs(outputs[name] - values).max() / np.abs(values).max()
-                assert 1e-5 < share < TOLERANCES["int8"], name
+                assert 1e-5 < share < INT8_TOLERANCE, name
 
 
 @pytest.fixture(scope="module")
