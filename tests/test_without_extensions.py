@@ -1,8 +1,10 @@
-"""The core without one of its extensions, and without all of them, in copies of the repository.
+"""The core without one of its extensions, without half of them, and without all, in copies of the
+repository.
 
-A copy has the tracked files without the folder of the extension and that of its tests.
+A copy has the tracked files without the folders of the extensions and those of their tests.
 """
 
+import itertools
 import os
 import pathlib
 import shutil
@@ -18,6 +20,20 @@ NAMES = sorted(
     path.parent.name for path in (ROOT / "official_bert/extensions").glob("*/__init__.py")
 )
 ALL = "all"
+
+
+def halves() -> dict[str, list[str]]:
+    """The extensions whose number has a one at a binary digit, and those with a zero there.
+
+    Of any two extensions, one half has the first without the second.
+    """
+    halves = {}
+    for digit in range((len(NAMES) - 1).bit_length()):
+        for bit in (0, 1):
+            names = [name for number, name in enumerate(NAMES) if number >> digit & 1 == bit]
+            halves[f"digit {digit} is {bit}"] = names
+    return halves
+
 
 # Without TensorFlow: the records, the flags of each command, and the help of one that extensions
 # add flags to.
@@ -48,12 +64,11 @@ assert catalog.extensions() == ()
 """
 
 
-def copy_without(name: str, folder: pathlib.Path) -> pathlib.Path:
-    """Copies the tracked files to a folder, without an extension or without all of them."""
+def copy_without(removed: list[str], folder: pathlib.Path) -> pathlib.Path:
+    """Copies the tracked files to a folder, without some extensions."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
-    removed = NAMES if name == ALL else [name]
     places = [
         f"{place}/{each}/"
         for place in ("official_bert/extensions", "tests/extensions")
@@ -90,20 +105,32 @@ def test_each_folder_of_an_extension_has_a_record_of_its_name():
 @pytest.mark.needs_program("git")
 @pytest.mark.parametrize("name", [*NAMES, ALL])
 def test_without_an_extension_every_command_has_its_help(name, tmp_path):
-    folder = copy_without(name, tmp_path)
+    removed = NAMES if name == ALL else [name]
+    folder = copy_without(removed, tmp_path)
     names, *text = run_in(folder, "-c", HELP).splitlines()
-    assert names.split() == ([] if name == ALL else sorted(set(NAMES) - {name}))
+    assert names.split() == sorted(set(NAMES) - set(removed))
     assert any("--train_batch_size" in line for line in text)
 
 
 @pytest.mark.needs_program("git")
 def test_without_all_extensions_every_module_can_be_imported(tmp_path):
-    run_in(copy_without(ALL, tmp_path), "-c", IMPORTS)
+    run_in(copy_without(NAMES, tmp_path), "-c", IMPORTS)
+
+
+def test_of_any_two_extensions_a_half_has_one_alone():
+    alone = {
+        (first, second)
+        for names in halves().values()
+        for first in names
+        for second in set(NAMES) - set(names)
+    }
+    assert alone == set(itertools.permutations(NAMES, 2))
 
 
 @pytest.mark.long
 @pytest.mark.needs_program("git")
-@pytest.mark.parametrize("name", [*NAMES, ALL])
-def test_without_an_extension_the_tests_of_the_core_pass(name, tmp_path):
-    folder = copy_without(name, tmp_path)
+@pytest.mark.parametrize("removed", [*halves().values(), NAMES], ids=[*halves(), ALL])
+def test_without_extensions_the_tests_of_the_core_pass(removed, tmp_path):
+    """With the halves, each extension is absent once while any other is there."""
+    folder = copy_without(removed, tmp_path)
     run_in(folder, "-m", "pytest", "-m", "core", "-q", timeout_secs=3000)
