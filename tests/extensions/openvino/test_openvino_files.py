@@ -60,8 +60,8 @@ def find_dev_set(kind: str, folder) -> dict[str, str]:
         lines += [f"{first} {second}\tleft\n" for first, second in PAIRS * 3]
         (folder / "dev.tsv").write_text("".join(lines))
         return {"dev_file": str(folder / "dev.tsv")}
-    runtimes_tests = pytest.importorskip("tests.extensions.runtimes.test_runtimes")
-    runtimes_tests.write_development_sets(folder)
+    converted = pytest.importorskip("tests.extensions.runtimes.converted")
+    converted.write_development_sets(folder)
     if kind == "sts-b":
         return {"data_dir": str(folder)}
     name = "embedding.tsv" if kind == "embedding" else kind

@@ -18,7 +18,7 @@ from official_bert.extensions.runtimes.tflite_metadata import ModelNote, TensorN
 from official_bert.io.errors import InputError
 from official_bert.serving import model as serving_model
 from tests import toy
-from tests.extensions.runtimes.test_runtimes import read_conversion
+from tests.extensions.runtimes.converted import read_conversion
 from tests.serving import exported
 from tests.shared import in_test_long
 

@@ -1,11 +1,6 @@
-"""Exports of every kind of task answer alike in every format, and what is no such export is
-refused.
-"""
+"""Exports of every kind of task answer alike in every format."""
 
-import importlib.util
-import json
 import re
-import shutil
 import sys
 import time
 
@@ -14,19 +9,16 @@ import pytest
 import tensorflow as tf
 from absl import logging
 
-from official_bert import BertConfig, Predictor, catalog
-from official_bert.extensions.runtimes import opening, quality
+from official_bert import Predictor
+from official_bert.extensions.runtimes import opening
 from official_bert.extensions.runtimes.opening import RUNTIMES
 from official_bert.extensions.runtimes.options import EXPORT_FORMATS
 from official_bert.features import ENCODER_INPUTS
-from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.serving import model as serving_model
-from official_bert.serving.conversion import check_model
-from official_bert.serving.exported_model import RECORD_FILE, OpenedExport, set_threads
-from official_bert.serving.model import open_model
-from official_bert.tasks.classification.glue import MrpcProcessor
+from official_bert.serving.exported_model import OpenedExport, set_threads
 from tests import toy
+from tests.extensions.runtimes.converted import PACKAGES, formats, read_conversion
 from tests.serving import exported
 from tests.serving.answers import signatures_of
 from tests.serving.exported import Exported, batch
@@ -35,7 +27,6 @@ from tests.shared import in_test_long
 TOLERANCE = 1e-5
 EIGHT_BITS = 0.1  # the greatest difference of a probability
 SHAPES = [(1, 9), (7, 9), (1, 128), (7, 128)]  # one after the other, by one loaded model
-PACKAGES = {"litert": ["ai_edge_litert"], "onnx": ["onnx", "onnxruntime"]}
 REQUESTS = {
     "swag": [
         ("the cat sat", "on", "on the mat", "it was", "rain"),
@@ -49,19 +40,6 @@ REQUESTS = {
     "embedding": [("the cat",), ("a train left the station at noon",)],
 }
 PAIRS = [("the cat sat", "on the mat"), ("a train left the station", "rain")]
-formats = pytest.mark.parametrize(
-    "export_format",
-    [
-        pytest.param(name, marks=pytest.mark.needs_extra(*packages))
-        for name, packages in PACKAGES.items()
-    ],
-)
-FLAGS_OF_LOSS = {"export_format": "litert", "dtype": "int8", "max_loss": 0.5}
-
-
-def export_options(folder, **flags):
-    """The options of an export into a folder, of no checkpoint."""
-    return catalog.options_class("export_saved_model")(export_dir=str(folder / "exports"), **flags)
 
 
 def texts(values: np.ndarray) -> np.ndarray:
@@ -166,12 +144,6 @@ def test_the_record_says_what_was_converted(export_format, tmp_path_factory):
     }
 
 
-def read_conversion(version) -> dict:
-    """Read what the record of an exported version says of its conversion."""
-    record = json.loads((version / RECORD_FILE).read_text())
-    return record["converted"]
-
-
 @formats
 def test_weights_of_8_bits(export_format, tmp_path, monkeypatch):
     """Smaller, almost the same, and not the same."""
@@ -255,242 +227,6 @@ def test_threads(export_format, tmp_path_factory, monkeypatch):
         set_threads(7)
 
 
-def changed(name: str, change):
-    """A change of a file of a version, by a function from bytes to bytes."""
-
-    def apply(version):
-        path = version / name
-        data = path.read_bytes()
-        path.write_bytes(change(data))
-
-    return apply
-
-
-def removed(name: str):
-    """The removal of a file of a version."""
-
-    def apply(version):
-        (version / name).unlink()
-
-    return apply
-
-
-def record_with(**values):
-    """A change of values of the record, and of those of its settings that have the same names."""
-
-    def change(data):
-        record = json.loads(data)
-        record |= values
-        settings = record["settings"]
-        settings |= {name: value for name, value in values.items() if name in settings}
-        return json.dumps(record).encode()
-
-    return changed(RECORD_FILE, change)
-
-
-@formats
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        pytest.param(
-            changed("MODEL.onnx", lambda data: data[:-100]),
-            "MODEL.onnx: is not the file that was exported; copy the",
-            id="truncated model",
-        ),
-        pytest.param(
-            changed("MODEL.onnx", lambda data: b""),
-            "MODEL.onnx: is not the file that was exported",
-            id="empty model",
-        ),
-        pytest.param(
-            record_with(converted=None),
-            'export.json: converted: "sha256" is missing',
-            id="no record of the conversion",
-        ),
-        pytest.param(
-            record_with(converted={"sha256": {}}),
-            "export.json: does not name MODEL.onnx; put the export's own file back",
-            id="no hash of the model",
-        ),
-        pytest.param(
-            record_with(converted={"sha256": {"MODEL.onnx": 7, "../x": "y"}}),
-            "MODEL.onnx: is not the file that was exported",
-            id="wrong hash of the model",
-        ),
-        pytest.param(
-            record_with(max_seq_length=513),
-            "export.json: max_seq_length is beyond the model's 512 positions",
-            id="length beyond the positions",
-        ),
-        pytest.param(
-            record_with(export_text=True),
-            "export_text is True, but the model's signatures are serving_default",
-            id="other signatures",
-        ),
-        pytest.param(
-            changed("assets/vocab.txt", lambda data: data + b"more\n"),
-            "vocab.txt: has .* lines, but the model was made",
-            id="longer vocabulary",
-        ),
-        pytest.param(
-            changed("assets.extra/labels.txt", lambda data: b"a\nb\n"),
-            "export.json was written with other labels",
-            id="other labels",
-        ),
-        pytest.param(
-            removed("assets.extra/labels.txt"),
-            "but the model answers labels; put it back",
-            id="no labels",
-        ),
-        pytest.param(
-            removed("assets.extra/bert_config.json"),
-            "bert_config.json: no such file",
-            id="no configuration",
-        ),
-        pytest.param(
-            removed("assets/vocab.txt"),
-            "vocab.txt: no such file",
-            id="no vocabulary",
-        ),
-        pytest.param(
-            removed(RECORD_FILE),
-            "export.json: is missing",
-            id="no record",
-        ),
-    ],
-)
-def test_a_changed_export_is_refused(
-    export_format, change, message, tmp_path, tmp_path_factory, monkeypatch
-):
-    made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
-    version = tmp_path / "1"
-    file = RUNTIMES[export_format].FILE
-    shutil.copytree(made.path, version)
-    # So that the table above has one name, with the ending of ONNX.
-    (version / file).rename(version / "MODEL.onnx")
-    monkeypatch.setattr(RUNTIMES[export_format], "FILE", "MODEL.onnx")
-    monkeypatch.setitem(opening.FILES, export_format, "MODEL.onnx")
-    monkeypatch.setattr(
-        opening, "_is_tried", lambda one, dtype: one.name == EXPORT_FORMATS[export_format]
-    )
-    record = version / RECORD_FILE
-    record.write_text(record.read_text().replace(file, "MODEL.onnx"))
-    OpenedExport(str(tmp_path))
-    change(version)
-    with pytest.raises(InputError, match=message):
-        Predictor(tmp_path)
-
-
-@formats
-def test_a_corrupt_model_with_its_digest_is_refused(export_format, tmp_path, tmp_path_factory):
-    made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
-    version = tmp_path / "1"
-    shutil.copytree(made.path, version)
-    name = RUNTIMES[export_format].FILE
-    file = version / name
-    file.write_bytes(b"no model")
-    digest = files.sha256(str(file))
-    write_record = record_with(converted={"sha256": {name: digest}})
-    write_record(version)
-    with pytest.raises(InputError, match="1: is no complete"):
-        OpenedExport(str(version))
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        pytest.param(
-            {"export_format": ["litert"], "export_text": True},
-            "--export_text: --export_format=litert has signatures of",
-            id="texts in LiteRT",
-        ),
-        pytest.param(
-            {"export_format": ["onnx", "saved_model"], "export_text": True},
-            "--export_text: --export_format=onnx,saved_model has several formats",
-            id="texts in two formats",
-        ),
-        pytest.param(
-            {
-                "export_format": ["onnx"],
-                "export_text": True,
-                "dtype": "int8",
-                "max_loss": 0.1,
-                "dev_file": __file__,
-            },
-            "--max_loss: is measured on exports that read tensors",
-            id="the loss of an export of texts",
-        ),
-        pytest.param(
-            {"export_format": ["litert"], "estimator_signatures": "tensors"},
-            "--estimator_signatures: --export_format=",
-            id="signatures of an Estimator in LiteRT",
-        ),
-        pytest.param(
-            {"export_format": ["litert"], "dtype": "bfloat16"},
-            "--dtype=bfloat16: is for SavedModels; give float32",
-            id="bfloat16 in LiteRT",
-        ),
-        pytest.param(
-            {"export_format": ["litert", "onnx"], "dtype": "float16"},
-            "--dtype=float16: litert files cannot have it; give --export_format=onnx or another",
-            id="float16 in LiteRT",
-        ),
-        pytest.param(
-            {"export_format": ["litert", "saved_model"], "dtype": "int8"},
-            "--dtype=int8: saved_model files cannot have it",
-            id="8 bits in a SavedModel and LiteRT",
-        ),
-        pytest.param(
-            {"dtype": "int8"},
-            "--dtype=int8: saved_model files cannot have it; give --export_format=onnx or ",
-            id="8 bits in a SavedModel",
-        ),
-    ],
-)
-def test_flags_that_do_not_go_together(flags, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        serving_model.export(export_options(tmp_path, **flags))
-    assert not (tmp_path / "exports").exists()
-
-
-def test_onnx_has_no_activation_of_a_caller():
-    config = BertConfig(100, hidden_size=8, num_attention_heads=1, hidden_act=np.abs)
-    message = "--export_format=onnx: the activation .* has no ONNX form; give a model with one of"
-    with pytest.raises(InputError, match=message):
-        check_model("onnx", config)
-    check_model("litert", config)
-
-
-@pytest.mark.parametrize(
-    ("package", "export_format"),
-    [
-        pytest.param("ai_edge_litert", "litert", id="ai_edge_litert"),
-        pytest.param("onnx", "onnx", id="onnx"),
-        pytest.param("onnxruntime", "onnx", id="onnxruntime"),
-    ],
-)
-def test_a_missing_package_is_named_with_its_list(package, export_format, tmp_path, monkeypatch):
-    def find_spec(name):
-        return None if name == package else "there"
-
-    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
-    options = export_options(tmp_path, export_format=[export_format])
-    message = rf"{package}: is not installed; pip install 'official-bert\[runtimes\]'"
-    with pytest.raises(InputError, match=message):
-        serving_model.export(options)
-    assert not (tmp_path / "exports").exists()
-
-
-@formats
-def test_a_runtime_that_is_not_installed(export_format, tmp_path_factory, monkeypatch):
-    made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
-    for name in ("ai_edge_litert.interpreter", "onnxruntime", "openvino"):
-        monkeypatch.setitem(sys.modules, name, None)
-    message = r"cannot be imported .*; pip install 'official-bert\[runtimes\]'"
-    with pytest.raises(InputError, match=message):
-        Predictor(made.path)
-
-
 ALL = "saved_model,onnx,litert"
 all_installed = pytest.mark.needs_extra(*PACKAGES["litert"], *PACKAGES["onnx"])
 
@@ -560,225 +296,6 @@ def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeyp
     message = r"ai_edge_litert: cannot be imported .*; pip install 'official-bert\[runtimes\]'"
     with pytest.raises(InputError, match=message):
         OpenedExport(folder)
-
-
-@pytest.mark.parametrize(
-    ("runtime", "message"),
-    [
-        pytest.param(
-            "litert",
-            "no model for it; it has those of tensorflow",
-            id="absent model",
-        ),
-        pytest.param("x", "must be one of auto", id="unknown runtime"),
-    ],
-)
-def test_a_runtime_that_an_export_does_not_have(runtime, message, tmp_path_factory):
-    made = exported.shared_export(tmp_path_factory, "mrpc")
-    with pytest.raises(InputError, match=f"runtime='?{runtime}'?: .*{message}"):
-        Predictor(made.path, runtime=runtime)
-    trained_dir = made.path.parent.parent
-    with pytest.raises(InputError, match=r"runtime=onnxruntime: .* is no export, which"):
-        open_model(str(trained_dir), 1, settings={"runtime": "onnxruntime"})
-
-
-@pytest.mark.needs_extra("ai_edge_litert")
-@pytest.mark.parametrize("lost", [0.4, 0.6])
-def test_an_export_that_loses_too_much_is_refused(lost, tmp_path, monkeypatch):
-    """Labels that float32 gets right, of which as many answers are turned round as `lost` says."""
-    # With the F1 score toys have no score.
-    monkeypatch.setattr(MrpcProcessor, "main_metric", "accuracy")
-    exported.make_checkpoint(tmp_path, "mrpc")
-    serving_model.export(exported.export_options(tmp_path, "mrpc"))
-    exports = tmp_path / "exports"
-    pairs = []
-    for k in range(20):
-        a = "sat " * (k % 7)
-        b = "the mat " * (k % 5)
-        pairs.append((f"the cat {a}", f"on {b}"))
-    lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"]
-    for (a, b), answer in zip(pairs, Predictor(exports)(pairs), strict=True):
-        label = answer["label"]
-        lines.append(f"{label}\t1\t2\t{a}\t{b}\n")
-    (tmp_path / "dev.tsv").write_text("".join(lines))
-
-    num_wrong = round(20 * lost)
-    is_wrong = np.arange(20)[:, None] < num_wrong
-    runtime = RUNTIMES["litert"]
-    compute_outputs = runtime.__call__
-
-    def turn_some_round(self, signature, inputs):
-        outputs = compute_outputs(self, signature, inputs)
-        logits = outputs["logits"]
-        return outputs | {"logits": np.where(is_wrong, -logits, logits)}
-
-    monkeypatch.setattr(runtime, "__call__", turn_some_round)
-    options = exported.export_options(
-        tmp_path,
-        "mrpc",
-        data_dir=str(tmp_path),
-        **FLAGS_OF_LOSS,
-    )
-    if lost > FLAGS_OF_LOSS["max_loss"]:
-        message = r"accuracy is 1 in float32 and 0.4 in int8 as litert, a loss of 60.00%; nothing"
-        with pytest.raises(InputError, match=message):
-            serving_model.export(options)
-        assert [path.name for path in exports.iterdir()] == ["1"]
-        return
-    serving_model.export(options)
-    record = read_conversion(exports / "2")
-    assert record["metrics"] == {
-        "metric": "eval_accuracy",
-        "float32": 1.0,
-        "litert": pytest.approx(0.6),
-    }
-    # As of a task of one's own.
-    scores = np.zeros(20)
-    monkeypatch.setattr(runtime, "__call__", lambda *_: {"scores": scores})
-    message = "nothing is known of the outputs scores of --task_name=mrpc; leave it out"
-    with pytest.raises(InputError, match=message):
-        serving_model.export(options)
-
-
-def write_development_sets(folder):
-    """Write small development sets of SQuAD, NER, SWAG, embeddings and STS-B."""
-    context = "the cat sat on the mat . a train left the station ."
-    questions = []
-    for number in range(4):
-        question = {
-            "id": str(number),
-            "question": "who " * number + "sat",
-            "answers": [{"text": "cat", "answer_start": 4}],
-        }
-        questions.append(question)
-    paragraph = {"context": context, "qas": questions}
-    document = {"title": "t", "paragraphs": [paragraph]}
-    squad = {"version": "1.1", "data": [document]}
-    (folder / "squad").write_text(json.dumps(squad))
-
-    words = context.split()
-    tags = ["O", "B-X", "O", "I-X"] * 3 + ["O"]
-    lines = [f"{word} {tag}\n" for word, tag in zip(words, tags, strict=True)]
-    sentence = "".join(lines)
-    (folder / "ner").write_text(f"{sentence}\n{sentence}")
-
-    lines = ["sent1,sent2,ending0,ending1,ending2,ending3,label\n"]
-    for label in range(4):
-        lines.append(f"the cat,sat,on the mat,rain,a day,the train,{label}\n")
-    (folder / "swag").write_text("".join(lines))
-
-    pairs = "the cat\ta cat\t0.1\nrain\tthe rain\t0.9\na day\tthe train left\t0.4\n"
-    (folder / "embedding.tsv").write_text("sentence1\tsentence2\tscore\n" + pairs)
-
-    lines = [
-        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
-    ]
-    for pair in pairs.splitlines():
-        lines.append(f"0\t1\t2\t3\t4\t5\t6\t{pair}\n")
-    (folder / "dev.tsv").write_text("".join(lines))
-
-
-@pytest.mark.needs_extra("ai_edge_litert")
-@pytest.mark.parametrize(
-    ("kind", "metric"),
-    [
-        ("sts-b", "eval_spearman"),
-        ("squad", "f1"),
-        ("ner", "eval_f1"),
-        ("swag", "eval_accuracy"),
-        ("embedding", "eval_spearman"),
-    ],
-)
-def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path, monkeypatch):
-    """Weights of a toy are too small to be quantized: 8 bits lose nothing, if the outputs become
-    those of the task.
-    """
-    write_development_sets(tmp_path)
-    exported.make_checkpoint(tmp_path, kind)
-    flags = dict(FLAGS_OF_LOSS)
-    if kind == "sts-b":
-        flags["data_dir"] = str(tmp_path)
-    elif kind == "embedding":
-        flags["dev_file"] = str(tmp_path / "embedding.tsv")
-    else:
-        flags["dev_file"] = str(tmp_path / kind)
-    if kind == "squad":
-        flags["max_query_length"] = 6
-    options = exported.export_options(tmp_path, kind, **flags)
-
-    if kind == "squad":  # a toy finds no answer
-        message = f"{metric} is 0 in float32, of which nothing can be lost"
-        with pytest.raises(InputError, match=message):
-            serving_model.export(options)
-        assert not (tmp_path / "exports").exists()
-        monkeypatch.setattr(quality, "check_measurable", lambda *_: None)
-        monkeypatch.setattr(quality, "lost_share", lambda whole, small: 0.0)
-    serving_model.export(options)
-
-    metrics = read_conversion(tmp_path / "exports" / "1")["metrics"]
-    assert metrics["metric"] == metric
-    assert metrics["litert"] == metrics["float32"]
-    assert bool(metrics["float32"]) == (kind != "squad")
-
-
-@pytest.mark.parametrize(
-    ("kind", "flags", "message"),
-    [
-        pytest.param(
-            "mrpc",
-            {"dtype": "float32"},
-            "--max_loss: measures what 8 bits cost; give --dtype=int8 or int8_weights",
-            id="no 8 bits",
-        ),
-        pytest.param(
-            "mrpc",
-            {"max_loss": None, "dev_file": "x"},
-            "--dev_file, --data_dir: .* give --max_loss, too",
-            id="development set without a greatest loss",
-        ),
-        pytest.param(
-            "mrpc",
-            {},
-            "--max_loss: is measured on a development set; give its --dev_file, or its --data_dir",
-            id="no development set",
-        ),
-        pytest.param(
-            "squad",
-            {"data_dir": ".", "max_query_length": 6},
-            "--dev_file: must be given",
-            id="folder for SQuAD",
-        ),
-        pytest.param(
-            "squad",
-            {"dev_file": "unanswered", "max_query_length": 6},
-            "has no answers to measure a loss with; give a",
-            id="no answers",
-        ),
-        pytest.param(
-            "ner",
-            {"dev_file": "absent"},
-            "absent: no such file",
-            id="absent development set",
-        ),
-        pytest.param(
-            "pretraining",
-            {"dev_file": "unanswered"},
-            "--max_loss: --task_name=pretraining has no metric of a dev set",
-            id="pre-training",
-        ),
-    ],
-)
-@pytest.mark.needs_extra("ai_edge_litert")
-def test_what_cannot_be_measured(kind, flags, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    question = {"id": "1", "question": "who sat"}
-    paragraph = {"context": "the cat sat", "qas": [question]}
-    document = {"title": "t", "paragraphs": [paragraph]}
-    (tmp_path / "unanswered").write_text(json.dumps({"data": [document]}))
-    exported.make_checkpoint(tmp_path, kind)
-    with pytest.raises(InputError, match=message):
-        serving_model.export(exported.export_options(tmp_path, kind, **FLAGS_OF_LOSS | flags))
-    assert not (tmp_path / "exports").exists()
 
 
 @formats
