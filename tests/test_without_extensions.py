@@ -84,10 +84,12 @@ def copy_without(removed: list[str], folder: pathlib.Path) -> pathlib.Path:
 
 
 def run_in(folder: pathlib.Path, *command: str, timeout_secs: float = 300) -> str:
+    # `shared` does not stand beside a copy.
+    environment = {name: text for name, text in os.environ.items() if name != "REQUIRE_SHARED"}
     finished = subprocess.run(
         [sys.executable, *command],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(folder)},
+        env=environment | {"PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
         timeout=timeout_secs,
