@@ -84,8 +84,8 @@ def copy_without(removed: list[str], folder: pathlib.Path) -> pathlib.Path:
 
 
 def run_in(folder: pathlib.Path, *command: str, timeout_secs: float = 300) -> str:
-    # `shared` does not stand beside a copy.
-    environment = {name: text for name, text in os.environ.items() if name != "REQUIRE_SHARED"}
+    # Neither `shared` nor the other environments stand beside a copy.
+    environment = {name: os.environ[name] for name in os.environ if not name.startswith("REQUIRE")}
     finished = subprocess.run(
         [sys.executable, *command],
         cwd=folder,
