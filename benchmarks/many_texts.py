@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Measures the memory and the seconds of the embeddings of a million short texts, and kills the
+command on the way.
+
+In: a folder with corpus, as benchmarks/embeddings.py reads it, and a folder of an encoder. Out: a
+table, and a line of JSON in --output.
+
+    python benchmarks/many_texts.py --data=data --model=minilm --work_dir=work \
+        --output=many_texts.jsonl
+
+A text has 2 to 12 neighbouring words of Wikipedia. `official-bert predict --vectors_file` encodes
+them. At half of the texts it gets SIGKILL, and the same command resumes. The memory is that of the
+process, the largest of each tenth of the texts. At the end some rows are compared with
+`SentenceEncoder.encode`.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import numpy as np
+from finetuning import device_name
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+NUM_TENTHS = 10
+NUM_COMPARED = 1000
+POLL_SECS = 0.2
+LIMIT_SECS = 3 * 3600
+
+
+def write_texts(data: pathlib.Path, path: pathlib.Path, count: int):
+    """Writes short texts, one a line."""
+    draws = random.Random(0)
+    words = []
+    for source in sorted((data / "corpus").glob("wiki_*.txt")):
+        words += source.read_text(encoding="utf-8").split()
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(count):
+            start = draws.randrange(len(words) - 12)
+            file.write(" ".join(words[start : start + draws.randint(2, 12)]) + "\n")
+
+
+def encoded_rows(progress: pathlib.Path) -> int:
+    """Returns the number of texts whose vectors are on the disk."""
+    if not progress.exists():
+        return 0
+    # The last line may be half written.
+    lines = progress.read_text(encoding="utf-8").split("\n")[:-1]
+    return json.loads(lines[-1])[0] if lines else 0
+
+
+def memory_mb(pid: int) -> float:
+    """Returns the resident memory of a process."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0  # it has ended
+
+
+def run_until(flags, texts: pathlib.Path, vectors: pathlib.Path, last_row: int) -> dict:
+    """Runs the command to its end, or until as many rows are there.
+
+    Returns:
+        The seconds, the rows at the end, and the memory of each tenth of the texts in MB.
+    """
+    command = [sys.executable, "-m", "official_bert", "predict", f"--model={flags.model}"]
+    command += [f"--input_file={texts}", f"--vectors_file={vectors}"]
+    progress = vectors.with_name(f".{vectors.name}.encoding") / "progress.jsonl"
+    memory = [0.0] * NUM_TENTHS
+    start = time.monotonic()
+    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    rows = encoded_rows(progress)
+    first_row = rows
+    while process.poll() is None and rows < last_row:
+        if time.monotonic() - start > LIMIT_SECS:
+            process.kill()
+            sys.exit(f"{rows:,} texts were encoded after {LIMIT_SECS} s")
+        time.sleep(POLL_SECS)
+        rows = max(rows, encoded_rows(progress))
+        tenth = min(NUM_TENTHS - 1, rows * NUM_TENTHS // flags.num_texts)
+        memory[tenth] = max(memory[tenth], memory_mb(process.pid))
+    if process.poll() is None:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    elif process.returncode:
+        sys.exit(f"the command ended with status {process.returncode}")
+    return {
+        "first_row": first_row,
+        "secs": time.monotonic() - start,
+        "memory_mb": [round(value) for value in memory],
+    }
+
+
+def largest_difference(model: pathlib.Path, texts: pathlib.Path, vectors: np.ndarray) -> float:
+    """Compares some rows with the vectors that a SentenceEncoder computes for their texts."""
+    from official_bert import SentenceEncoder
+
+    rows = np.linspace(0, len(vectors), NUM_COMPARED, endpoint=False).astype(int)
+    lines = texts.read_text(encoding="utf-8").splitlines()
+    expected = SentenceEncoder(str(model)).encode([lines[row] for row in rows])
+    return float(np.abs(vectors[rows] - expected).max())
+
+
+def print_table(row: dict):
+    print("\n| run | texts | seconds | texts a second | memory of each tenth, MB |")
+    print("|---|--:|--:|--:|---|")
+    ends = [row["resumed"]["first_row"], row["num_texts"]]
+    for name, end in zip(("killed", "resumed"), ends, strict=True):
+        run = row[name]
+        count = end - run["first_row"]
+        memory = ", ".join(f"{value:,}" for value in run["memory_mb"] if value)
+        print(f"| {name} | {count:,} | {run['secs']:.0f} | {count / run['secs']:,.0f} | {memory} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with corpus")
+    parser.add_argument("--model", type=pathlib.Path, required=True, help="folder of an encoder")
+    parser.add_argument(
+        "--work_dir", type=pathlib.Path, required=True, help="folder of the texts and the vectors"
+    )
+    parser.add_argument(
+        "--output", type=pathlib.Path, required=True, help="JSON lines file of the rows"
+    )
+    parser.add_argument("--num_texts", type=int, default=1_000_000)
+    flags = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    flags.work_dir.mkdir(parents=True, exist_ok=True)
+    texts, vectors = flags.work_dir / "texts.txt", flags.work_dir / "vectors.npy"
+    write_texts(flags.data, texts, flags.num_texts)
+    load = os.getloadavg()[0]
+    runs = {
+        "killed": run_until(flags, texts, vectors, flags.num_texts // 2),
+        "resumed": run_until(flags, texts, vectors, flags.num_texts + 1),
+    }
+    written = np.load(vectors, mmap_mode="r")
+    row = {
+        "num_texts": len(written),
+        "width": written.shape[1],
+        **runs,
+        "largest_difference": largest_difference(flags.model, texts, written),
+        "load": load,
+        "device": device_name(),
+    }
+    with flags.output.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+    print_table(row)
+
+
+if __name__ == "__main__":
+    main()
