@@ -2,14 +2,7 @@
 
 import pytest
 
-from official_bert.modeling import heads
 from tests.test_replicas import assert_replicas_equal_it, run_of_family
-
-
-@pytest.fixture(autouse=True)
-def _no_dropout_of_heads(monkeypatch):
-    """Replicas draw masks of their own."""
-    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
 
 
 @pytest.mark.long

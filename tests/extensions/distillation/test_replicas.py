@@ -2,7 +2,6 @@
 
 import pytest
 
-from official_bert.modeling import heads
 from tests import fine_tuning_runs
 from tests.commands.pretraining_run import flags_of, make_base
 from tests.scripts import flag_list, run_here, run_script
@@ -12,12 +11,6 @@ from tests.test_replicas import (
     run_of_family,
 )
 from tests.toy import make_bert_base_dir
-
-
-@pytest.fixture(autouse=True)
-def _no_dropout_of_heads(monkeypatch):
-    """Replicas draw masks of their own."""
-    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
 
 
 @pytest.mark.long
