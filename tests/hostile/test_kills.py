@@ -87,7 +87,9 @@ def _of_folder(out: pathlib.Path) -> dict:
         if path.is_dir() or "tfevents" in name:
             continue
         if name == "run.jsonl":
-            evaluations = run_log.read(str(out), run_log.EVALUATION)
+            # A command that is given again evaluates again, and adds a line.
+            lines = run_log.read(str(out), run_log.EVALUATION)
+            evaluations = {f"{line['step']} {line.get('set')}": line for line in lines}
             found[name] = json.dumps(evaluations).encode()
         elif name.endswith(".index"):
             for key, value in _tensors(path).items():
