@@ -79,8 +79,8 @@ def main():
 
 
 def run(script: str, *flags: str):
-    """Runs a script of this repository."""
-    subprocess.run([sys.executable, ROOT / script, *flags], check=True)
+    """Runs a command of official-bert."""
+    subprocess.run([sys.executable, "-m", "official_bert", script, *flags], check=True)
 
 
 def converted(model: str | pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
@@ -117,7 +117,7 @@ def train_classifier(model: str, data: pathlib.Path, work_dir: pathlib.Path) -> 
     lines = [f"{row['sentence']}\t{SENTIMENTS[row['label']]}\n" for row in rows]
     (table / "train.tsv").write_text("".join(["text\tlabel\n", *lines]), encoding="utf-8")
     run(
-        "run_classifier.py",
+        "run_classifier",
         "--task_name=tsv",
         f"--data_dir={table}",
         f"--model={model}",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures the memory and the seconds of the embeddings of a million short texts, and kills the
-command on the way.
+"""Measures memory and time of embedding a million short texts, with a kill and a resumption at half
+of them.
 
 In: a folder with corpus, as benchmarks/embeddings.py reads it, and a folder of an encoder. Out: a
 table, and a line of JSON in --output.
@@ -9,9 +9,8 @@ table, and a line of JSON in --output.
         --output=many_texts.jsonl
 
 A text has 2 to 12 neighbouring words of Wikipedia. `official-bert predict --vectors_file` encodes
-them. At half of the texts it gets SIGKILL, and the same command resumes. The memory is that of the
-process, the largest of each tenth of the texts. At the end some rows are compared with
-`SentenceEncoder.encode`.
+them. At half of the texts it gets SIGKILL, and the same command resumes. The memory is the peak of the
+process in each tenth of the texts. At the end some rows are compared with `SentenceEncoder.encode`.
 """
 
 import argparse
@@ -19,6 +18,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +31,7 @@ from finetuning import device_name
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NUM_TENTHS = 10
+MOST_WORDS = 12  # of a text
 NUM_COMPARED = 1000
 POLL_SECS = 0.2
 LIMIT_SECS = 3 * 3600
@@ -42,22 +43,26 @@ def write_texts(data: pathlib.Path, path: pathlib.Path, count: int):
     words = []
     for source in sorted((data / "corpus").glob("wiki_*.txt")):
         words += source.read_text(encoding="utf-8").split()
+    if len(words) <= MOST_WORDS:
+        sys.exit(f"{data}/corpus: has no wiki_*.txt with text")
     with path.open("w", encoding="utf-8") as file:
         for _ in range(count):
-            start = draws.randrange(len(words) - 12)
-            file.write(" ".join(words[start : start + draws.randint(2, 12)]) + "\n")
+            start = draws.randrange(len(words) - MOST_WORDS)
+            end = start + draws.randint(2, MOST_WORDS)
+            file.write(" ".join(words[start:end]) + "\n")
 
 
-def encoded_rows(progress: pathlib.Path) -> int:
+def count_encoded_rows(progress: pathlib.Path) -> int:
     """Returns the number of texts whose vectors are on the disk."""
-    if not progress.exists():
+    try:
+        text = progress.read_text(encoding="utf-8")
+    except FileNotFoundError:  # The command has not begun, or has ended.
         return 0
-    # The last line may be half written.
-    lines = progress.read_text(encoding="utf-8").split("\n")[:-1]
+    lines = text.split("\n")[:-1]  # The last line may be half written.
     return json.loads(lines[-1])[0] if lines else 0
 
 
-def memory_mb(pid: int) -> float:
+def read_memory_mb(pid: int) -> float:
     """Returns the resident memory of a process."""
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
@@ -69,7 +74,7 @@ def run_until(flags, texts: pathlib.Path, vectors: pathlib.Path, last_row: int) 
     """Runs the command to its end, or until as many rows are there.
 
     Returns:
-        The seconds, the rows at the end, and the memory of each tenth of the texts in MB.
+        The row at which the run starts, its seconds, and the peak memory of each tenth in MB.
     """
     command = [sys.executable, "-m", "official_bert", "predict", f"--model={flags.model}"]
     command += [f"--input_file={texts}", f"--vectors_file={vectors}"]
@@ -77,21 +82,23 @@ def run_until(flags, texts: pathlib.Path, vectors: pathlib.Path, last_row: int) 
     memory = [0.0] * NUM_TENTHS
     start = time.monotonic()
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    rows = encoded_rows(progress)
+    rows = count_encoded_rows(progress)
     first_row = rows
     while process.poll() is None and rows < last_row:
         if time.monotonic() - start > LIMIT_SECS:
             process.kill()
             sys.exit(f"{rows:,} texts were encoded after {LIMIT_SECS} s")
         time.sleep(POLL_SECS)
-        rows = max(rows, encoded_rows(progress))
+        rows = max(rows, count_encoded_rows(progress))
         tenth = min(NUM_TENTHS - 1, rows * NUM_TENTHS // flags.num_texts)
-        memory[tenth] = max(memory[tenth], memory_mb(process.pid))
+        memory[tenth] = max(memory[tenth], read_memory_mb(process.pid))
     if process.poll() is None:
         process.send_signal(signal.SIGKILL)
         process.wait()
     elif process.returncode:
         sys.exit(f"the command ended with status {process.returncode}")
+    elif last_row <= flags.num_texts:
+        sys.exit("the command ended before it was killed; give more --num_texts")
     return {
         "first_row": first_row,
         "secs": time.monotonic() - start,
@@ -99,7 +106,9 @@ def run_until(flags, texts: pathlib.Path, vectors: pathlib.Path, last_row: int) 
     }
 
 
-def largest_difference(model: pathlib.Path, texts: pathlib.Path, vectors: np.ndarray) -> float:
+def compute_largest_difference(
+    model: pathlib.Path, texts: pathlib.Path, vectors: np.ndarray
+) -> float:
     """Compares some rows with the vectors that a SentenceEncoder computes for their texts."""
     from official_bert import SentenceEncoder
 
@@ -116,7 +125,7 @@ def print_table(row: dict):
     for name, end in zip(("killed", "resumed"), ends, strict=True):
         run = row[name]
         count = end - run["first_row"]
-        memory = ", ".join(f"{value:,}" for value in run["memory_mb"] if value)
+        memory = ", ".join(f"{value:,}" if value else "–" for value in run["memory_mb"])
         print(f"| {name} | {count:,} | {run['secs']:.0f} | {count / run['secs']:,.0f} | {memory} |")
 
 
@@ -136,7 +145,9 @@ def main():
     flags = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     flags.work_dir.mkdir(parents=True, exist_ok=True)
-    texts, vectors = flags.work_dir / "texts.txt", flags.work_dir / "vectors.npy"
+    texts = flags.work_dir / "texts.txt"
+    vectors = flags.work_dir / "vectors.npy"
+    shutil.rmtree(vectors.with_name(f".{vectors.name}.encoding"), ignore_errors=True)
     write_texts(flags.data, texts, flags.num_texts)
     load = os.getloadavg()[0]
     runs = {
@@ -148,7 +159,7 @@ def main():
         "num_texts": len(written),
         "width": written.shape[1],
         **runs,
-        "largest_difference": largest_difference(flags.model, texts, written),
+        "largest_difference": compute_largest_difference(flags.model, texts, written),
         "load": load,
         "device": device_name(),
     }

@@ -119,8 +119,8 @@ def run(command: list[str]):
 def prepare(work_dir: pathlib.Path):
     """Makes a folder for each text, one vocabulary for all of them, and the held-out records."""
     (work_dir / ALL).mkdir(parents=True, exist_ok=True)
-    files = {f"{part}_file": work_dir / ALL / f"{part}.txt" for part in ("train", "held_out")}
-    run(script("examples/quickstart_corpus", **files))
+    files = [f"--{part}_file={work_dir / ALL / part}.txt" for part in ("train", "held_out")]
+    run([sys.executable, str(ROOT / "examples" / "quickstart_corpus.py"), *files])
     vocab = {"output_file": work_dir / ALL / "vocab.txt", "vocab_size": SETTING.vocab_size}
     run(script("build_vocab", input_file=work_dir / ALL / "train.txt", **vocab))
 

@@ -2,10 +2,10 @@
 
 A test's time is that of this process, of the processes that it starts and of those that the fork
 server forks for it. What several tests share, fixtures and folders, has a time of its own.
-tests/durations.json holds the times of the last measurement (`make test-durations`, on a quiet
+tests/durations.json contains the times of the last measurement (`make test-durations`, on a quiet
 machine), and a reason for each test that may take more than LIMIT_SECS; a test of
-test_processor_time.py holds the file to that. In an ordinary run no test fails by its time, because
-others may use the processor, too: its summary names the tests that took too long.
+test_processor_time.py checks that. In an ordinary run others may use the processor, so slow tests
+are only listed in the summary.
 """
 
 import collections

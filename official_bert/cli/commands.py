@@ -66,8 +66,8 @@ def run_command(name: str) -> None:
     flags.run(
         lambda: functools.partial(execute, name),
         catalog.options_class(name),
-        command.example,
-        command.ignores_unknown_flags,
+        example=command.example,
+        ignores_unknown_flags=command.ignores_unknown_flags,
     )
 
 

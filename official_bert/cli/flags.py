@@ -193,10 +193,11 @@ def _value(field: dataclasses.Field) -> Any:
 def parse(argv: list[str], ignores_unknown_flags: bool = False) -> list[str]:
     """Parse a command line.
 
-    An unknown flag ends the script, unless --nostrict_flags is typed: then it is ignored with a
-    warning. A file of flags, which several commands may share, may have flags of another command.
-    The original's scripts ignore unknown flags on the command line, too, but for one that resembles
-    a flag of theirs, because it is probably misspelt. With --strict_flags no command ignores any.
+    An unknown flag that resembles a flag of the script ends it, because it is probably misspelt.
+    Any other unknown flag of the command line ends it, too, except in the original's scripts.
+    Those, and all scripts for flags of a --flagfile, which several commands may share, ignore it
+    with a warning. --strict_flags refuses every unknown flag, and --nostrict_flags ignores every
+    one.
 
     A word that belongs to no flag also ends the script: such a word is the value of a boolean flag,
     which needs `=`, or a part of a list that the shell split.
@@ -219,25 +220,24 @@ def parse(argv: list[str], ignores_unknown_flags: bool = False) -> list[str]:
         rest = flags.FLAGS([argv[0], *words], known_only=True)
         _refuse_strays([argv[0], *words], rest[1:])
         unknown = [word for word in rest[1:] if word.startswith("-")]
-        described = {word: f"{word}{_suggestion(word)}" for word in unknown}
+        descriptions = {word: f"{word}{_suggestion(word)}" for word in unknown}
         strict = flags.FLAGS[_STRICT]
         if unknown and strict.value:
             raise InputError(
-                f"unknown flag, which --{_STRICT} refuses: {', '.join(described.values())}"
+                f"unknown flag, which --{_STRICT} refuses: {', '.join(descriptions.values())}"
             )
         typed = () if ignores_unknown_flags else argv[1:]
-        refused = ", ".join(
-            text for word, text in described.items() if text != word or word in typed
-        )
+        # One with a suggestion is probably misspelt.
+        refused = [text for word, text in descriptions.items() if text != word or word in typed]
         if refused and not strict.present:
             raise InputError(
-                f"unknown flag: {refused}; --no{_STRICT} ignores unknown flags".replace("?;", "?")
+                f"unknown flag: {', '.join(refused)} (--no{_STRICT} ignores unknown flags)"
             )
     except UnicodeDecodeError as error:
         sys.exit(f"{argv[0]}: --flagfile: has bytes that are not text ({error}); save it as UTF-8")
     except (flags.Error, InputError) as error:
         sys.exit(f"{argv[0]}: {_rewrite_message(str(error))}")
-    for description in described.values():
+    for description in descriptions.values():
         logging.warning("unknown flag, ignored: %s", description)
     return rest
 
@@ -268,7 +268,7 @@ def _suggestion(word: str) -> str:
     several commands share may have.
     """
     name = word.lstrip("-").partition("=")[0]
-    if name in _all_flags():
+    if not {name, name.removeprefix("no")}.isdisjoint(_all_flags()):
         return ""
     negations = [f"no{flag}" for flag in flags.FLAGS if flags.FLAGS[flag].boolean]
     question = did_you_mean(name, [*flags.FLAGS, *negations], mark="--")
@@ -276,10 +276,14 @@ def _suggestion(word: str) -> str:
 
 
 def _all_flags() -> set[str]:
-    """Returns the names of the flags of all commands."""
+    """Returns the names of the flags of all commands, with their other names."""
     names = set()
     for command in catalog.commands():
-        names |= {field.name for field in flag_fields(catalog.options_class(command))}
+        names |= {
+            name
+            for field in flag_fields(catalog.options_class(command))
+            for name in (field.name, field.metadata["alias"])
+        }
     return names
 
 

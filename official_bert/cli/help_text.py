@@ -147,8 +147,8 @@ def _print_help(argv: list[str], options_class: type, example: str, shows_all: b
     hidden = f"{num_hidden} more flags and " if num_hidden else ""
     print(
         f"--helpfull shows {hidden}those of every script, such as --verbosity (-1 logs warnings "
-        "only, 1 the original's details),\n--strict_flags, which ends the script at an unknown "
-        "flag, and --flagfile=FILE, a file with a flag on each line."
+        "only, 1 the original's details),\n--flagfile=FILE, a file with a flag on each line, and "
+        "--strict_flags, which ends the script at every unknown flag, also of a file."
     )
 
 

@@ -210,7 +210,7 @@ def test_other_commands_ignore_unknown_flags_of_a_flagfile(script, tmp_path):
     flagfile.write_text("\n".join(("--input_file=a", *UNKNOWN)))
     assert "ignored: --use_gpu\n" in run(script, f"--flagfile={flagfile}").stderr
     stderr = run(script, f"--flagfile={flagfile}", "--output_dir=o", status=1).stderr
-    assert "unknown flag: --output_dir=o; --nostrict_flags ignores unknown flags\n" in stderr
+    assert "unknown flag: --output_dir=o (--nostrict_flags ignores unknown flags)\n" in stderr
     stderr = run(script, f"--flagfile={flagfile}", "--output_dir=o", "--nostrict_flags").stderr
     assert "unknown flag, ignored: --output_dir=o\n" in stderr
 
@@ -279,13 +279,13 @@ def test_a_misspelt_flag_is_ignored_only_on_request(script):
         ),
         pytest.param(
             ["--input_file=a", "--use_gpu", "--output_dir=o"],
-            "py: unknown flag: --use_gpu, --output_dir=o; --nostrict_flags ignores unknown flags\n",
+            "py: unknown flag: --use_gpu, --output_dir=o (--nostrict_flags ignores unknown flags)\n",
             id="unknown flags",
         ),
         pytest.param(
             ["--input_file=a", "--dotrain=true", "--noverbos"],
             "py: unknown flag: --dotrain=true; did you mean --do_train?, --noverbos; did you mean "
-            "--noverbose? --nostrict_flags ignores unknown flags\n",
+            "--noverbose? (--nostrict_flags ignores unknown flags)\n",
             id="misspelt flags",
         ),
         pytest.param(
@@ -308,7 +308,25 @@ def test_wrong_flags_end_in_one_sentence(script, tmp_path, arguments, message):
 def test_the_originals_scripts_refuse_misspelt_flags_alone(script):
     words = ("--input_file=a", "--use_gpu", "--noverbos")
     stderr = run(script, *words, status=1, as_original=True).stderr
-    assert "unknown flag: --noverbos; did you mean --noverbose? --nostrict" in stderr
+    assert "unknown flag: --noverbos; did you mean --noverbose? (--nostrict" in stderr
+
+
+@pytest.mark.parametrize("as_original", [False, True])
+def test_a_misspelt_flag_of_a_flagfile_is_refused(script, tmp_path, as_original):
+    flagfile = tmp_path / "shared.flags"
+    flagfile.write_text("--input_file=a\n--noverbos\n")
+    stderr = run(script, f"--flagfile={flagfile}", status=1, as_original=as_original).stderr
+    assert "unknown flag: --noverbos; did you mean --noverbose? (--nostrict" in stderr
+
+
+@pytest.mark.parametrize("word", ["--nosplit_sentences", "--nonew_schedule"])
+def test_a_negated_flag_of_another_command_is_not_misspelt(word, tmp_path):
+    """Both resemble a flag of run_pretraining."""
+    flagfile = tmp_path / "shared.flags"
+    flagfile.write_text(f"{word}\n--input_file=absent\n--output_dir={tmp_path}/out\n")
+    ended = end_of("run_pretraining.py", f"--flagfile={flagfile}", "--bert_config_file=absent")
+    assert f"unknown flag, ignored: {word}\n" in ended.log
+    assert "nothing to do: give --do_train" in ended.sentence
 
 
 def test_errors_that_the_user_can_fix_end_in_one_sentence(script, tmp_path):

@@ -84,7 +84,7 @@ def test_the_collector_stays_off_if_it_was_off():
 
 def test_a_command_installs_the_finder_once(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(flags, "run", lambda *arguments: None)
+    monkeypatch.setattr(flags, "run", lambda *arguments, **settings: None)
     num_finders = len(sys.meta_path)
     commands.run_command("predict")
     commands.run_command("predict")

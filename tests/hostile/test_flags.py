@@ -167,7 +167,7 @@ ROWS = [
     row(
         "flag of another command",
         lambda folder: ["predict", f"--model={folder}", "--max_seq_length=32"],
-        "unknown flag: --max_seq_length=32; --nostrict_flags ignores unknown flags",
+        "unknown flag: --max_seq_length=32 (--nostrict_flags ignores unknown flags)",
     ),
     row(
         "class weights",

@@ -87,9 +87,11 @@ def _of_folder(out: pathlib.Path) -> dict:
         if path.is_dir() or "tfevents" in name:
             continue
         if name == "run.jsonl":
-            # A command that is given again evaluates again, and adds a line.
-            lines = run_log.read(str(out), run_log.EVALUATION)
-            evaluations = {f"{line['step']} {line.get('set')}": line for line in lines}
+            evaluations = []
+            for line in run_log.read(str(out), run_log.EVALUATION):
+                # A command that is given again repeats the last evaluation, which has a set.
+                if "set" not in line or line not in evaluations:
+                    evaluations.append(line)
             found[name] = json.dumps(evaluations).encode()
         elif name.endswith(".index"):
             for key, value in _tensors(path).items():

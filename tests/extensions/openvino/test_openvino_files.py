@@ -108,12 +108,17 @@ def test_float32_has_the_outputs_of_the_saved_model(kind, tmp_path, tmp_path_fac
     "kind", ["mrpc", *in_test_long("sts-b", "tsv", "squad", "ner", "swag", "embedding")]
 )
 def test_8_bits_are_near_float32(kind, nncf, tmp_path, monkeypatch):
-    """The ranges are those of random ids, as the inputs are: texts have others."""
+    """The ranges are measured on random ids, because the compared inputs are random ids."""
     batches = openvino_writer._make_batches
 
     def random_batches(*arguments):
-        assert batches(*arguments)
-        return [exported.batch(kind, 1, length) for length in range(4, 44)]
+        drawn = [exported.batch(kind, 1, length) for length in range(4, 44)]
+        made = batches(*arguments)
+        assert made
+        for batch in made:
+            assert batch.keys() == drawn[0].keys()
+            assert {len(values) for values in batch.values()} == {1}
+        return drawn
 
     monkeypatch.setattr(openvino_writer, "_make_batches", random_batches)
     for name, size in (("hidden_size", 64), ("intermediate_size", 128)):

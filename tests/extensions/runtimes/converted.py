@@ -1,4 +1,4 @@
-"""What tests of exports in other formats share: the packages of a format, and development sets."""
+"""Helpers for tests of exports in other formats: the packages of a format, and development sets."""
 
 import json
 
