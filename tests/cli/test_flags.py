@@ -319,13 +319,12 @@ def test_a_misspelt_flag_of_a_flagfile_is_refused(script, tmp_path, as_original)
     assert "unknown flag: --noverbos; did you mean --noverbose? (--nostrict" in stderr
 
 
-@pytest.mark.parametrize("word", ["--nosplit_sentences", "--nonew_schedule"])
-def test_a_negated_flag_of_another_command_is_not_misspelt(word, tmp_path):
-    """Both resemble a flag of run_pretraining."""
+def test_a_negated_flag_of_another_command_is_not_misspelt(tmp_path):
+    """One of create_pretraining_data, which resembles a flag of run_pretraining."""
     flagfile = tmp_path / "shared.flags"
-    flagfile.write_text(f"{word}\n--input_file=absent\n--output_dir={tmp_path}/out\n")
+    flagfile.write_text(f"--nosplit_sentences\n--input_file=absent\n--output_dir={tmp_path}/out\n")
     ended = end_of("run_pretraining.py", f"--flagfile={flagfile}", "--bert_config_file=absent")
-    assert f"unknown flag, ignored: {word}\n" in ended.log
+    assert "unknown flag, ignored: --nosplit_sentences\n" in ended.log
     assert "nothing to do: give --do_train" in ended.sentence
 
 
