@@ -9,8 +9,9 @@ table, and a line of JSON in --output.
         --output=many_texts.jsonl
 
 A text has 2 to 12 neighbouring words of Wikipedia. `official-bert predict --vectors_file` encodes
-them. At half of the texts it gets SIGKILL, and the same command resumes. The memory is the peak of the
-process in each tenth of the texts. At the end some rows are compared with `SentenceEncoder.encode`.
+them. At half of the texts it gets SIGKILL, and the same command resumes. The memory is the peak of
+the process in each tenth of the texts. At the end some rows are compared with
+`SentenceEncoder.encode`.
 """
 
 import argparse

@@ -279,7 +279,8 @@ def test_a_misspelt_flag_is_ignored_only_on_request(script):
         ),
         pytest.param(
             ["--input_file=a", "--use_gpu", "--output_dir=o"],
-            "py: unknown flag: --use_gpu, --output_dir=o (--nostrict_flags ignores unknown flags)\n",
+            "py: unknown flag: --use_gpu, --output_dir=o (--nostrict_flags ignores unknown "
+            "flags)\n",
             id="unknown flags",
         ),
         pytest.param(

@@ -109,16 +109,16 @@ def test_float32_has_the_outputs_of_the_saved_model(kind, tmp_path, tmp_path_fac
 )
 def test_8_bits_are_near_float32(kind, nncf, tmp_path, monkeypatch):
     """The ranges are measured on random ids, because the compared inputs are random ids."""
-    batches = openvino_writer._make_batches
+    make_batches = openvino_writer._make_batches
 
     def random_batches(*arguments):
-        drawn = [exported.batch(kind, 1, length) for length in range(4, 44)]
-        made = batches(*arguments)
-        assert made
-        for batch in made:
-            assert batch.keys() == drawn[0].keys()
-            assert {len(values) for values in batch.values()} == {1}
-        return drawn
+        random_features = [exported.batch(kind, 1, length) for length in range(4, 44)]
+        text_features = make_batches(*arguments)
+        assert text_features
+        for features in text_features:
+            assert features.keys() == random_features[0].keys()
+            assert {len(values) for values in features.values()} == {1}
+        return random_features
 
     monkeypatch.setattr(openvino_writer, "_make_batches", random_batches)
     for name, size in (("hidden_size", 64), ("intermediate_size", 128)):
