@@ -2,8 +2,8 @@
 """Measures memory and time of embedding a million short texts, with a kill and a resumption at half
 of them.
 
-In: a folder with corpus, as benchmarks/embeddings.py reads it, and a folder of an encoder. Out: a
-table, and a line of JSON in --output.
+In: a folder with corpus, as benchmarks/embeddings.py reads it, and a folder of
+sentence-transformers. Out: a table, and a line of JSON in --output.
 
     python benchmarks/many_texts.py --data=data --model=minilm --work_dir=work \
         --output=many_texts.jsonl
@@ -135,7 +135,9 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with corpus")
-    parser.add_argument("--model", type=pathlib.Path, required=True, help="folder of an encoder")
+    parser.add_argument(
+        "--model", type=pathlib.Path, required=True, help="folder of sentence-transformers"
+    )
     parser.add_argument(
         "--work_dir", type=pathlib.Path, required=True, help="folder of the texts and the vectors"
     )
