@@ -19,7 +19,8 @@ correct the bias and so makes larger first updates, and with theirs. Our metrics
 `negatives`: our script on questions of SQuAD and the sentences that answer them, with batches of 32
 and, in micro-batches of 32, larger ones; the same examples each time. TREC answer selection
 measures the vectors.
-`speed`: seconds of an update and of the encoding of 10,000 sentences, of both sides in turns.
+`speed`: seconds of an update and, in float32, of the encoding of 10,000 sentences, of both sides in
+turns. `--dtypes float32 bfloat16` also measures updates whose products are in bfloat16.
 """
 
 import argparse
@@ -231,9 +232,9 @@ def our_run_without_training(options) -> float:
     ).value
 
 
-def speed_run(flags, side: str) -> dict:
-    """Returns the median seconds of an update, and those of the encoding of sentences of mixed
-    length.
+def speed_run(flags, side: str, dtype: str) -> dict:
+    """Returns the median seconds of an update, and in float32 those of the encoding of sentences of
+    mixed length.
     """
     task, batches = encoded_batches(
         flags, "cosent", sts_benchmark(flags.data, "train"), TIMED_UPDATES + 5, BATCH_SIZE
@@ -241,19 +242,22 @@ def speed_run(flags, side: str) -> dict:
     if side == "ours":
         from official_bert import SentenceEncoder
 
-        _, secs = our_losses(flags, task, batches, dropout=True)
+        _, secs = our_losses(flags, task, batches, dropout=True, dtype=dtype)
         encode = SentenceEncoder(str(flags.model), max_seq_length=MAX_LENGTH).encode
     else:
-        _, secs = their_losses(flags, "cosent", batches, dropout=True)
+        _, secs = their_losses(flags, "cosent", batches, dropout=True, dtype=dtype)
         model = their_model(flags.model)
         encode = lambda texts: model.encode(texts, batch_size=BATCH_SIZE)  # noqa: E731
+    row = {"update_secs": statistics.median(secs[5:])}
+    if dtype != "float32":
+        return row
     pairs = [pair for name in SETS for pair in test_pairs(flags.data, name)]
     texts = sorted({pair[name] for pair in pairs for name in ("sentence1", "sentence2")})
     texts = random.Random(0).sample(texts, NUM_ENCODED)
     encode(texts[:200])
     start = time.perf_counter()
     encode(texts)
-    return {"update_secs": statistics.median(secs[5:]), "encode_secs": time.perf_counter() - start}
+    return row | {"encode_secs": time.perf_counter() - start}
 
 
 def list_runs(flags) -> list[dict]:
@@ -265,7 +269,8 @@ def list_runs(flags) -> list[dict]:
         return [{"task": name, "seed": seed, "side": side} for name, seed, side in named]
     if flags.mode == "negatives":
         return [{"batch_size": size} for size in NEGATIVES_BATCHES]
-    return [{"round": number, "side": side} for number in range(ROUNDS) for side in SIDES]
+    named = itertools.product(range(ROUNDS), flags.dtypes, SIDES)
+    return [{"round": number, "dtype": dtype, "side": side} for number, dtype, side in named]
 
 
 def one_run(flags, which: dict) -> dict:
@@ -279,7 +284,7 @@ def one_run(flags, which: dict) -> dict:
     elif flags.mode == "negatives":
         row = negatives_run(flags, which["batch_size"])
     else:
-        row = speed_run(flags, which["side"])
+        row = speed_run(flags, which["side"], which["dtype"])
     where = {"load": load, "num_threads": len(os.sched_getaffinity(0)), "device": device_name()}
     return {"mode": flags.mode} | which | row | where
 
@@ -349,20 +354,24 @@ def print_quality(rows: list[dict]):
 
 
 def print_speed(rows: list[dict]):
-    sides = [[row for row in rows if row["side"] == side] for side in SIDES]
-    if not all(sides):
+    if not rows:
         return
     print("\n| what | rounds | ours, s | sentence-transformers, s | lead | load of the machine |")
     print("|---|--:|--:|--:|--:|--:|")
-    loads = f"{min(row['load'] for row in rows):.1f} to {max(row['load'] for row in rows):.1f}"
-    for what, key in (
-        ("an update", "update_secs"),
-        (f"encoding {NUM_ENCODED:,} sentences", "encode_secs"),
+    for what, dtype, key in (
+        ("an update", "float32", "update_secs"),
+        ("an update in bfloat16", "bfloat16", "update_secs"),
+        (f"encoding {NUM_ENCODED:,} sentences", "float32", "encode_secs"),
     ):
-        ours, theirs = (statistics.median(row[key] for row in side) for side in sides)
+        shown = [row for row in rows if row["dtype"] == dtype]
+        sides = [[row[key] for row in shown if row["side"] == side] for side in SIDES]
+        if not all(sides):
+            continue
+        ours, theirs = map(statistics.median, sides)
+        loads = [row["load"] for row in shown]
         print(
             f"| {what} | {len(sides[0])} | {ours:.3g} | {theirs:.3g} | {theirs / ours:.2f}x | "
-            f"{loads} |"
+            f"{min(loads):.1f} to {max(loads):.1f} |"
         )
 
 
@@ -391,6 +400,9 @@ def main():
     )
     parser.add_argument(
         "--output", type=pathlib.Path, required=True, help="JSON lines file of the runs"
+    )
+    parser.add_argument(
+        "--dtypes", nargs="+", choices=("float32", "bfloat16"), default=["float32"], help="of speed"
     )
     parser.add_argument(
         "--num_pairs", type=int, help="of quality, to try it: how many pairs are trained on"

@@ -70,8 +70,10 @@ def encoded_batches(
     return task, batches
 
 
-def our_losses(flags, task, batches: list[dict], dropout: bool) -> tuple[list[float], list[float]]:
-    """Returns the loss before each update, and the seconds of each."""
+def our_losses(
+    flags, task, batches: list[dict], dropout: bool, dtype: str = "float32"
+) -> tuple[list[float], list[float]]:
+    """Returns the loss before each update, and the seconds of each; products have a type."""
     import tensorflow as tf
 
     from official_bert.checkpoints import load_checkpoint, named_variables
@@ -81,11 +83,13 @@ def our_losses(flags, task, batches: list[dict], dropout: bool) -> tuple[list[fl
         AdamWeightDecayOptimizer,
         WarmupLinearDecay,
     )
+    from official_bert.training import precision
     from official_bert.training.loop import compiled_steps
     from official_bert.training.step import TrainingStep
 
     settings = read_config(str(flags.model / "config.json"), 512).to_dict()
-    model = task.build_model(BertConfig.from_dict(settings | ({} if dropout else _NO_DROPOUT)))
+    with precision.computing_in(dtype):
+        model = task.build_model(BertConfig.from_dict(settings | ({} if dropout else _NO_DROPOUT)))
     load_checkpoint(model, str(flags.model))
     trained = {
         name: one.value
@@ -114,9 +118,11 @@ _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def their_losses(
-    flags, name: str, batches: list[dict], dropout: bool
+    flags, name: str, batches: list[dict], dropout: bool, dtype: str = "float32"
 ) -> tuple[list[float], list[float]]:
-    """Returns the loss of sentence-transformers before each update, and the seconds of each."""
+    """Returns the loss of sentence-transformers before each update, and the seconds of each;
+    products have a type.
+    """
     import torch
 
     model = their_model(flags.model, {} if dropout else _NO_DROPOUT)
@@ -149,7 +155,9 @@ def their_losses(
         labels = (
             batch["scores"] if "scores" in batch else batch.get("targets", np.zeros((1, 1)))[:, 0]
         )
-        loss = compute_loss(columns, torch.from_numpy(labels).to(model.device))
+        labels = torch.from_numpy(labels).to(model.device)
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=dtype == "bfloat16"):
+            loss = compute_loss(columns, labels)
         loss.backward()
         update()
         loss_values.append(loss.item())

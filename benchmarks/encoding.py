@@ -8,10 +8,11 @@ this file already contains are not repeated; each is a process of its own.
     python benchmarks/encoding.py --data=data --model=minilm --work_dir=work --output=encoding.jsonl
 
 A text is one to eight neighbouring lines of Wikipedia, most often one, and has at most 256 tokens.
-The sides take turns with the same texts: `folder` is `SentenceEncoder` with the folder; `exports`
-and `exports, int8` are the same with `official-bert export_saved_model` in all formats, of which
-the fastest is chosen, in float32 and in 8 bits; `sentence-transformers` is
-`SentenceTransformer.encode`. All sort the texts by length, and have a thread for each core.
+The sides take turns with the same texts. `folder` is `SentenceEncoder` with the folder; those of
+`exports` are the same with `official-bert export_saved_model` in float32, bfloat16 and 8 bits, in
+the formats of the type, of which the fastest is chosen. `sentence-transformers` is
+`SentenceTransformer.encode`, in float32 and bfloat16. All sort the texts by length, and have a
+thread for each core. `--sides` leaves out those of bfloat16 where the processor has none.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -31,12 +33,25 @@ import numpy as np
 from finetuning import device_name
 from result_rows import measure_missing
 
+
+class Export(NamedTuple):
+    """How a side exports and opens the model. Sides of one type share an export."""
+
+    dtype: str
+    formats: tuple[str, ...]
+    runtime: str = "auto"
+
+
+_FLOAT_FORMATS = ("saved_model", "onnx", "litert", "openvino")
 EXPORTS = {
-    "exports": ("float32", ["saved_model", "onnx", "litert"]),
-    "exports, int8": ("int8", ["onnx", "litert"]),
+    "exports": Export("float32", _FLOAT_FORMATS),
+    "exports, OpenVINO in bfloat16": Export("float32", _FLOAT_FORMATS, "openvino_bfloat16"),
+    "exports, bfloat16": Export("bfloat16", ("saved_model",)),
+    "exports, int8": Export("int8", ("onnx", "litert")),
 }
 THEIRS = "sentence-transformers"
-SIDES = ("folder", *EXPORTS, THEIRS)
+THEIRS_IN_BFLOAT16 = "sentence-transformers, bfloat16"
+SIDES = ("folder", *EXPORTS, THEIRS, THEIRS_IN_BFLOAT16)
 MAX_LENGTH, MOST_LINES, NUM_WARM = 256, 8, 500
 
 
@@ -62,7 +77,7 @@ def make_export(flags, side: str):
     from official_bert import catalog
     from official_bert.serving import model as serving_model
 
-    dtype, formats = EXPORTS[side]
+    dtype, formats, _ = EXPORTS[side]
     folder = flags.work_dir / dtype
     if not (folder / "1").exists():
         options = catalog.options_class("export_saved_model")(
@@ -70,7 +85,7 @@ def make_export(flags, side: str):
             model=str(flags.model),
             max_seq_length=MAX_LENGTH,
             export_dir=str(folder),
-            export_format=formats,
+            export_format=list(formats),
             dtype=dtype,
         )
         serving_model.export(options)
@@ -79,18 +94,23 @@ def make_export(flags, side: str):
 def open_side(flags, side: str, batch_size: int) -> Callable[[list[str]], np.ndarray]:
     """Returns the function of a side that encodes texts."""
     num_threads = len(os.sched_getaffinity(0))
-    if side == THEIRS:
+    if side in (THEIRS, THEIRS_IN_BFLOAT16):
         import torch
         from sentence_transformers import SentenceTransformer
 
         torch.set_num_threads(num_threads)
-        theirs = SentenceTransformer(str(flags.model), device="cpu")
+        dtype = "float32" if side == THEIRS else "bfloat16"
+        theirs = SentenceTransformer(str(flags.model), device="cpu", model_kwargs={"dtype": dtype})
         theirs.max_seq_length = MAX_LENGTH
         return lambda texts: theirs.encode(texts, batch_size=batch_size)
     from official_bert import SentenceEncoder
 
-    folder = flags.work_dir / EXPORTS[side][0] / "1" if side in EXPORTS else flags.model
-    encoder = SentenceEncoder(str(folder), max_seq_length=MAX_LENGTH, num_threads=num_threads)
+    settings = {"max_seq_length": MAX_LENGTH, "num_threads": num_threads}
+    if side in EXPORTS:
+        folder = flags.work_dir / EXPORTS[side].dtype / "1"
+        encoder = SentenceEncoder(str(folder), **settings, runtime=EXPORTS[side].runtime)
+    else:
+        encoder = SentenceEncoder(str(flags.model), **settings)
     return lambda texts: encoder.encode(texts, batch_size)
 
 
@@ -115,7 +135,8 @@ def one_run(flags, which: dict) -> dict:
 def compare_with_first(flags, vectors: np.ndarray) -> float:
     """Returns the least cosine of the vectors with those of the first run, which it keeps."""
     path = flags.work_dir / f"vectors_{flags.num_texts}.npy"
-    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = vectors.astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     if not path.exists():
         np.save(path, vectors)
     return float((np.load(path) * vectors).sum(axis=1).min())
@@ -123,7 +144,7 @@ def compare_with_first(flags, vectors: np.ndarray) -> float:
 
 def list_runs(flags) -> list[dict]:
     """Returns what identifies each run; the sides take turns."""
-    named = itertools.product(range(flags.rounds), flags.batch_sizes, SIDES)
+    named = itertools.product(range(flags.rounds), flags.batch_sizes, flags.sides)
     return [
         {"round": number, "batch_size": size, "side": side, "num_texts": flags.num_texts}
         for number, size, side in named
@@ -170,6 +191,7 @@ def main():
     parser.add_argument("--num_texts", type=int, default=20_000)
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=[32, 128])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -177,7 +199,7 @@ def main():
         print(json.dumps(one_run(flags, json.loads(flags.one))), flush=True)
         return
     flags.work_dir.mkdir(parents=True, exist_ok=True)
-    for side in EXPORTS:
+    for side in set(flags.sides) & set(EXPORTS):
         make_export(flags, side)
     print_table(measure_missing(__file__, flags.output, list_runs(flags), {}))
 

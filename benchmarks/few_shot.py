@@ -84,11 +84,12 @@ def read_set(data: pathlib.Path, name: str) -> tuple[list, list]:
 
 def read_lines(data: pathlib.Path, name: str) -> list[tuple[str, str]]:
     """Returns the examples of a file whose lines are a label, a space and a text."""
-    content = (data / "fewshot" / name).read_text(encoding="latin-1")
     examples = []
-    for line in content.splitlines():
-        label, _, text = line.partition(" ")
-        examples.append((text.strip(), label))
+    # A file is read by its line feeds: splitlines() would also split at characters of a text.
+    with (data / "fewshot" / name).open(encoding="latin-1", newline="\n") as file:
+        for line in file:
+            label, _, text = line.partition(" ")
+            examples.append((text.strip(), label))
     return examples
 
 

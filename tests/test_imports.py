@@ -88,7 +88,7 @@ TENSORFLOW_MODULES = (
 )
 MAX_LINES = 500  # without docstrings, which no budget counts
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES = 465
+MAX_FILES = 466
 
 WITH_IMPORTER, LATE, NEVER = (
     "with its importer",

@@ -125,12 +125,18 @@ def export_formats() -> Mapping[str, ExportFormat]:
 
 
 class ConvertedRuntime:
-    """The attributes of a `Runtime` whose files contain no labels and no sizes."""
+    """The attributes of a `Runtime` whose files contain no labels and no sizes.
+
+    Attributes:
+        tokens_of_part: the tokens that the extension `runtimes` lets it compute at once; None for
+            all of a batch.
+    """
 
     errors: tuple[type[Exception], ...] = (Exception,)
     labels: list[str] | None = None
     num_outputs: int | None = None
     vocab_size: int | None = None
+    tokens_of_part: int | None = None
 
 
 class RuntimeMissingError(InputError):

@@ -282,6 +282,20 @@ def make_export_runtimes() -> list[ExportRuntimes]:
     return [hook() for hook in catalog.hooks("export_runtimes")]
 
 
+def check_trained(model_dir: str, settings: Mapping[str, Any]) -> None:
+    """Checks the settings of all extensions for a trained model that is not an export.
+
+    Args:
+        model_dir: the folder of the model.
+        settings: the settings that extensions add to official_bert.Predictor, by name.
+
+    Raises:
+        InputError: a setting is only for exports.
+    """
+    for runtimes in make_export_runtimes():
+        runtimes.check_trained(model_dir, settings)
+
+
 class SavedModelRuntime:
     """The signatures of a SavedModel, computed by TensorFlow. It is a `Runtime`.
 

@@ -40,8 +40,8 @@ from official_bert.serving.exported_model import (
     OpenedExport,
     Record,
     call_function,
+    check_trained,
     is_export,
-    make_export_runtimes,
     set_threads,
 )
 from official_bert.tasks import registry
@@ -403,8 +403,7 @@ def open_model(
     """
     model_dir = model_hub.local_path(model_dir)
     if not is_export(model_dir) and ModelFolder(model_dir).config_file:
-        for runtimes in make_export_runtimes():
-            runtimes.check_trained(model_dir, settings)
+        check_trained(model_dir, settings)
         set_threads(num_threads)
         return CheckpointModel(model_dir, batch_size)
     return Export(model_dir, batch_size, num_threads, settings)

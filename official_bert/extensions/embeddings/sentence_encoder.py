@@ -36,7 +36,13 @@ from official_bert.model_dir import ModelFolder
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, pool_texts
 from official_bert.serving.encoding import check_positive, choose_max_seq_length
-from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
+from official_bert.serving.exported_model import (
+    DEFAULT,
+    OpenedExport,
+    check_trained,
+    is_export,
+    set_threads,
+)
 from official_bert.serving.extensible import Extensible
 from official_bert.tokenization import FullTokenizer, convert_to_unicode
 from official_bert.tokenizer_call import list_texts
@@ -126,6 +132,7 @@ class SentenceEncoder(Extensible):
         normalize: bool | None = None,
         max_seq_length: int | None = None,
         num_threads: int | None = None,
+        runtime: str = "auto",
     ):
         """Loads the model and its vocabulary; what an argument leaves open, the folder says.
 
@@ -144,6 +151,8 @@ class SentenceEncoder(Extensible):
                 model if nothing says it.
             num_threads: the threads that an export computes with; by default those of all
                 processors.
+            runtime: what computes an export, such as "openvino_bfloat16", as --runtime of
+                official-bert predict; by default the fastest of those that are installed.
 
         Raises:
             InputError: the folder has no model that can be used, or one whose vectors are of
@@ -153,10 +162,10 @@ class SentenceEncoder(Extensible):
         self._prompts = Prompts()
         self.comparison = COSINE
         if is_export(folder):
-            self._open_export(
-                folder, {"pooling": pooling, "normalize": normalize}, max_seq_length, num_threads
-            )
+            opened = OpenedExport(folder, num_threads, settings={"runtime": runtime})
+            self._use_export(opened, {"pooling": pooling, "normalize": normalize}, max_seq_length)
             return
+        check_trained(folder, {"runtime": runtime})
         set_threads(num_threads)
         _check_family(folder)
         modules = SentenceModules.load(folder)
@@ -261,10 +270,9 @@ class SentenceEncoder(Extensible):
         encoder.metrics = metrics
         return encoder
 
-    def _open_export(
-        self, folder: str, fixed: Mapping, max_seq_length: int | None, num_threads: int | None
-    ):
-        self.model = opened = OpenedExport(folder, num_threads)
+    def _use_export(self, opened: OpenedExport, fixed: Mapping, max_seq_length: int | None):
+        folder = self._folder
+        self.model = opened
         self.tokenizer = opened.tokenizer
         self._lowers = False
         longest = opened.record.settings["max_seq_length"]

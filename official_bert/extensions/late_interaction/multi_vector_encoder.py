@@ -39,7 +39,13 @@ from official_bert.serving.encoding import (
     list_hits,
     run_export,
 )
-from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
+from official_bert.serving.exported_model import (
+    DEFAULT,
+    OpenedExport,
+    check_trained,
+    is_export,
+    set_threads,
+)
 from official_bert.serving.model import BatchedModel
 from official_bert.tasks.retrieval_task import QUERY_SIGNATURE
 from official_bert.tokenization import FullTokenizer
@@ -67,7 +73,11 @@ class MultiVectorEncoder:
     """
 
     def __init__(
-        self, folder: str, max_seq_length: int | None = None, num_threads: int | None = None
+        self,
+        folder: str,
+        max_seq_length: int | None = None,
+        num_threads: int | None = None,
+        runtime: str = "auto",
     ):
         """Loads the model and its vocabulary.
 
@@ -77,6 +87,8 @@ class MultiVectorEncoder:
             max_seq_length: the tokens to which documents are truncated; by default as the folder
                 says, or the longest sequence of the model.
             num_threads: the threads to compute with; by default those of all processors.
+            runtime: what computes an export, such as "openvino_bfloat16", as --runtime of
+                official-bert predict; by default the fastest of those that are installed.
 
         Raises:
             InputError: the folder has no model that can be used, or an argument does not fit it.
@@ -85,10 +97,11 @@ class MultiVectorEncoder:
         set_threads(num_threads)
         self._least_query_length = 0
         if is_export(folder):
-            self._use(OpenedExport(folder, num_threads))
+            self._use(OpenedExport(folder, num_threads, settings={"runtime": runtime}))
             longest = self.max_seq_length
             self.max_seq_length = choose_max_seq_length(max_seq_length, longest, longest)
         else:
+            check_trained(folder, {"runtime": runtime})
             self._load(folder, max_seq_length)
 
     @classmethod

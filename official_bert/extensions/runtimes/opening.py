@@ -12,6 +12,7 @@ from absl import logging
 from official_bert import catalog
 from official_bert.config import BertConfig
 from official_bert.extensions.runtimes.options import EXPORT_FORMATS, TENSORFLOW
+from official_bert.extensions.runtimes.parts import tokens_of_part
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files
 from official_bert.io.errors import InputError
@@ -142,20 +143,21 @@ def _open_files(export: OpenedExport, runtime: FormatRuntime, num_threads: int |
     if runtime.name == TENSORFLOW:
         return export.open_saved_model(num_threads)
     file = FILES[runtime.export_format]
-    vocab_size = _check_files(export, file, export_formats()[runtime.export_format].data_suffix)
+    config = _check_files(export, file, export_formats()[runtime.export_format].data_suffix)
     runtime_class = catalog.load(runtime.runtime_class)
     opened = open_runtime(runtime_class, export.path, num_threads, what=file)
-    opened.vocab_size = vocab_size
+    opened.vocab_size = config.vocab_size
+    opened.tokens_of_part = tokens_of_part(config.intermediate_size, num_threads)
     return opened
 
 
-def _check_files(export: OpenedExport, file: str, data_suffix: str) -> int:
+def _check_files(export: OpenedExport, file: str, data_suffix: str) -> BertConfig:
     """Checks the files of a model that is no SavedModel against the record.
 
     Its graph has no checks of its own.
 
     Returns:
-        The number of pieces in the vocabulary of the model.
+        The configuration of the model.
     """
     where = os.path.join(export.path, RECORD_FILE)
     digests = field(export.record.converted or {}, "sha256", dict, f"{where}: converted")
@@ -172,7 +174,7 @@ def _check_files(export: OpenedExport, file: str, data_suffix: str) -> int:
             f"{where}: max_seq_length is beyond the model's {config.max_position_embeddings} "
             "positions"
         )
-    return config.vocab_size
+    return config
 
 
 def _open_fastest(

@@ -28,7 +28,13 @@ from official_bert.serving.encoding import (
     list_hits,
     run_export,
 )
-from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
+from official_bert.serving.exported_model import (
+    DEFAULT,
+    OpenedExport,
+    check_trained,
+    is_export,
+    set_threads,
+)
 from official_bert.tasks.retrieval_task import QUERY_SIGNATURE
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import list_texts
@@ -65,6 +71,7 @@ class SparseEncoder:
         max_terms: int | None = None,
         max_seq_length: int | None = None,
         num_threads: int | None = None,
+        runtime: str = "auto",
     ):
         """Loads the model and its vocabulary; what an argument leaves open, the folder says.
 
@@ -76,6 +83,8 @@ class SparseEncoder:
             max_seq_length: the tokens to which texts are truncated; the longest sequence of the
                 model if nothing says it.
             num_threads: the threads to compute with; by default those of all processors.
+            runtime: what computes an export, such as "openvino_bfloat16", as --runtime of
+                official-bert predict; by default the fastest of those that are installed.
 
         Raises:
             InputError: the folder has no model that can be used, or an argument does not fit it.
@@ -85,20 +94,22 @@ class SparseEncoder:
             check_positive("max_terms", max_terms)
         set_threads(num_threads)
         if is_export(folder):
-            longest, recorded_length = self._open_export(folder, num_threads)
+            opened = OpenedExport(folder, num_threads, settings={"runtime": runtime})
+            longest, recorded_length = self._use_export(opened)
         else:
+            check_trained(folder, {"runtime": runtime})
             longest, recorded_length = self._load(folder)
         self.max_terms = self.max_terms if max_terms is None else max_terms
         self.max_seq_length = choose_max_seq_length(max_seq_length, recorded_length, longest)
         self._words = {number: word for word, number in self.tokenizer.vocab.items()}
 
-    def _open_export(self, folder: str, num_threads: int | None) -> tuple[int, int]:
-        """Opens an export; returns its length, twice, as `_load` does."""
-        self.model = opened = OpenedExport(folder, num_threads)
+    def _use_export(self, opened: OpenedExport) -> tuple[int, int]:
+        """Uses an export; returns its length, twice, as `_load` does."""
+        self.model = opened
         settings = opened.record.settings
         if opened.record.family != SPARSE or settings["export_text"]:
             raise InputError(
-                f"{folder}: is no export of tensors of a sparse model; open it with Predictor"
+                f"{self._folder}: is no export of tensors of a sparse model; open it with Predictor"
             )
         self.tokenizer = opened.tokenizer
         self.max_terms = settings.get("max_terms")
