@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures how the size of the parts in which a runtime computes a batch changes the seconds.
+"""Measures the milliseconds of a batch by the size of the parts in which a runtime computes it.
 
 In: exports of --task_name=embedding with files of onnxruntime or LiteRT. Out: a table of
 milliseconds of a batch of random ids, and a line of JSON in --output for each row. Rows that this
@@ -25,11 +25,12 @@ import numpy as np
 from result_rows import measure_missing
 
 RUNTIMES = ("onnxruntime", "litert")
-NUM_TIMED, VOCAB = 4, (1000, 20_000)
+NUM_TIMED = 4
+ID_RANGE = (1000, 20_000)
 
 
 def one_run(flags, which: dict) -> dict:
-    """Returns the milliseconds by the rows of a part, as text because keys of JSON are texts."""
+    """Returns the milliseconds by the number of rows in a part. The keys are strings, as in JSON."""
     from finetuning import device_name
 
     from official_bert.config import BertConfig
@@ -39,11 +40,11 @@ def one_run(flags, which: dict) -> dict:
     num_threads = len(os.sched_getaffinity(0))
     opened = OpenedExport(which["export"], num_threads, settings={"runtime": which["runtime"]})
     shape = which["batch_size"], which["length"]
-    ids = np.random.default_rng(0).integers(*VOCAB, size=shape).astype(np.int32)
+    ids = np.random.default_rng(0).integers(*ID_RANGE, size=shape).astype(np.int32)
     features = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
     milliseconds = {}
-    for rows in flags.rows:
-        opened._runtime.tokens_of_part = rows * which["length"]
+    for rows in which["rows"]:
+        opened._runtime.max_part_tokens = rows * which["length"]
         times = []
         for _ in range(1 + NUM_TIMED):
             start = time.perf_counter()
@@ -53,7 +54,7 @@ def one_run(flags, which: dict) -> dict:
     config = BertConfig.from_json_file(
         os.path.join(which["export"], "assets.extra/bert_config.json")
     )
-    tokens = parts.tokens_of_part(config.intermediate_size, num_threads)
+    tokens = parts.compute_part_tokens(config.intermediate_size, num_threads)
     return which | {
         "model": f"{config.num_hidden_layers}/{config.hidden_size}",
         "dtype": opened.record.converted["dtype"],
@@ -66,8 +67,9 @@ def one_run(flags, which: dict) -> dict:
 def list_runs(flags) -> list[dict]:
     """Returns what identifies each row."""
     named = itertools.product(flags.exports, flags.runtimes, flags.lengths)
+    which = {"batch_size": flags.batch_size, "rows": flags.rows}
     return [
-        {"export": export, "runtime": runtime, "batch_size": flags.batch_size, "length": length}
+        which | {"export": export, "runtime": runtime, "length": length}
         for export, runtime, length in named
     ]
 

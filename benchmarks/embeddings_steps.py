@@ -73,7 +73,11 @@ def encoded_batches(
 def our_losses(
     flags, task, batches: list[dict], dropout: bool, dtype: str = "float32"
 ) -> tuple[list[float], list[float]]:
-    """Returns the loss before each update, and the seconds of each; products have a type."""
+    """Returns the loss before each update, and the seconds of each.
+
+    Args:
+        dtype: the type of the matrix products.
+    """
     import tensorflow as tf
 
     from official_bert.checkpoints import load_checkpoint, named_variables
@@ -120,8 +124,10 @@ _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 def their_losses(
     flags, name: str, batches: list[dict], dropout: bool, dtype: str = "float32"
 ) -> tuple[list[float], list[float]]:
-    """Returns the loss of sentence-transformers before each update, and the seconds of each;
-    products have a type.
+    """Returns the loss of sentence-transformers before each update, and the seconds of each.
+
+    Args:
+        dtype: the type of the matrix products.
     """
     import torch
 

@@ -8,11 +8,11 @@ this file already contains are not repeated; each is a process of its own.
     python benchmarks/encoding.py --data=data --model=minilm --work_dir=work --output=encoding.jsonl
 
 A text is one to eight neighbouring lines of Wikipedia, most often one, and has at most 256 tokens.
-The sides take turns with the same texts. `folder` is `SentenceEncoder` with the folder; those of
-`exports` are the same with `official-bert export_saved_model` in float32, bfloat16 and 8 bits, in
-the formats of the type, of which the fastest is chosen. `sentence-transformers` is
-`SentenceTransformer.encode`, in float32 and bfloat16. All sort the texts by length, and have a
-thread for each core. `--sides` leaves out those of bfloat16 where the processor has none.
+The sides take turns with the same texts. `folder` is `SentenceEncoder` with the folder. The sides
+`exports` use it with exports in float32, bfloat16 and 8 bits; the fastest runtime of each is chosen,
+unless the side names one. `sentence-transformers` is `SentenceTransformer.encode`, in float32 and
+bfloat16. All sort the texts by length, and have a thread for each core. Leave out bfloat16 with
+`--sides` on processors without it.
 """
 
 import argparse

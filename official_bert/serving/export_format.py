@@ -128,15 +128,15 @@ class ConvertedRuntime:
     """The attributes of a `Runtime` whose files contain no labels and no sizes.
 
     Attributes:
-        tokens_of_part: the tokens that the extension `runtimes` lets it compute at once; None for
-            all of a batch.
+        max_part_tokens: the maximum number of tokens that onnxruntime and LiteRT compute in one
+            call; None for no limit.
     """
 
     errors: tuple[type[Exception], ...] = (Exception,)
     labels: list[str] | None = None
     num_outputs: int | None = None
     vocab_size: int | None = None
-    tokens_of_part: int | None = None
+    max_part_tokens: int | None = None
 
 
 class RuntimeMissingError(InputError):

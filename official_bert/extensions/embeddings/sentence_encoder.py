@@ -151,8 +151,9 @@ class SentenceEncoder(Extensible):
                 model if nothing says it.
             num_threads: the threads that an export computes with; by default those of all
                 processors.
-            runtime: what computes an export, such as "openvino_bfloat16", as --runtime of
-                official-bert predict; by default the fastest of those that are installed.
+            runtime: the runtime of an export, a value of --runtime of official-bert predict, such
+                as "openvino_bfloat16"; by default the fastest installed one. A trained model
+                accepts only "auto" and "tensorflow".
 
         Raises:
             InputError: the folder has no model that can be used, or one whose vectors are of

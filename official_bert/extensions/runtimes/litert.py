@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.extensions.runtimes.formats import FILE
-from official_bert.extensions.runtimes.parts import in_parts
+from official_bert.extensions.runtimes.parts import split_batches
 from official_bert.io import files
 from official_bert.options.shared import INT8
 from official_bert.serving.export_format import (
@@ -71,7 +71,7 @@ class LiteRtRuntime(ConvertedRuntime):
         first_input = next(iter(input_details.values()))
         self.rank = len(first_input["shape"])
 
-    @in_parts
+    @split_batches
     def __call__(
         self,
         signature: str,

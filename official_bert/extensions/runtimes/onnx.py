@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from official_bert.extensions.runtimes.parts import in_parts
+from official_bert.extensions.runtimes.parts import split_batches
 from official_bert.io import files
 from official_bert.serving.export_format import ConvertedRuntime, import_runtime
 from official_bert.serving.exported_model import DEFAULT, TEXT_SIGNATURE
@@ -49,7 +49,7 @@ class OnnxRuntime(ConvertedRuntime):
         self.outputs = set(_list_names(default.get_outputs()))
         self.rank = len(default.get_inputs()[0].shape)
 
-    @in_parts
+    @split_batches
     def __call__(
         self,
         signature: str,

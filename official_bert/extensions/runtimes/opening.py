@@ -12,7 +12,7 @@ from absl import logging
 from official_bert import catalog
 from official_bert.config import BertConfig
 from official_bert.extensions.runtimes.options import EXPORT_FORMATS, TENSORFLOW
-from official_bert.extensions.runtimes.parts import tokens_of_part
+from official_bert.extensions.runtimes.parts import compute_part_tokens
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files
 from official_bert.io.errors import InputError
@@ -21,6 +21,7 @@ from official_bert.options.fine_tuning import AUTO
 from official_bert.options.serving import SAVED_MODEL
 from official_bert.options.shared import FLOAT32
 from official_bert.serving.export_format import (
+    ConvertedRuntime,
     FormatRuntime,
     RuntimeMissingError,
     export_formats,
@@ -147,7 +148,8 @@ def _open_files(export: OpenedExport, runtime: FormatRuntime, num_threads: int |
     runtime_class = catalog.load(runtime.runtime_class)
     opened = open_runtime(runtime_class, export.path, num_threads, what=file)
     opened.vocab_size = config.vocab_size
-    opened.tokens_of_part = tokens_of_part(config.intermediate_size, num_threads)
+    if isinstance(opened, ConvertedRuntime):
+        opened.max_part_tokens = compute_part_tokens(config.intermediate_size, num_threads)
     return opened
 
 

@@ -1,7 +1,7 @@
-"""Computes large batches of ids in parts whose activations fit the processor's cache.
+"""Computes large batches of ids in parts, because smaller activations stay in the caches.
 
-onnxruntime and LiteRT compute one operation of the graph after the other. Each operation passes
-over the activations of the whole batch, which in a part are still in the cache.
+onnxruntime and LiteRT compute one operation of the graph after the other, and each passes over the
+activations of the whole batch.
 """
 
 import functools
@@ -13,33 +13,34 @@ import numpy as np
 
 from official_bert.features import ENCODER_INPUTS
 
-# Of the largest activation of a layer, for each thread. The second-level cache of today's
-# processors has 1 to 2 MB, but smaller parts cost more calls than they save.
-_BYTES_PER_THREAD = 4 * 2**20
-_BYTES_OF_FLOAT = 4
+# The bytes of the feed-forward activation of a part, for each thread. Larger parts leave the
+# caches, and smaller ones cost more calls (docs/reports/exports.md, "Large batches").
+_THREAD_BYTES = 4 * 2**20
+_FLOAT_BYTES = 4
 _IDS = ENCODER_INPUTS[0]
 
 Arrays = Mapping[str, np.ndarray]
 Call = Callable[[Any, str, Arrays], dict[str, np.ndarray]]
 
 
-def tokens_of_part(intermediate_size: int, num_threads: int | None) -> int:
-    """Returns the number of tokens of a part.
+def compute_part_tokens(intermediate_size: int, num_threads: int | None) -> int:
+    """Returns the maximum number of tokens of a part.
 
     Args:
-        intermediate_size: the width of the largest activation.
+        intermediate_size: the width of the feed-forward layer.
         num_threads: the threads that compute; None for those of the machine.
     """
     if num_threads is None:
         num_threads = os.cpu_count() or 1
-    bytes_per_token = _BYTES_OF_FLOAT * intermediate_size
-    return num_threads * _BYTES_PER_THREAD // bytes_per_token
+    token_bytes = _FLOAT_BYTES * intermediate_size
+    return num_threads * _THREAD_BYTES // token_bytes
 
 
-def in_parts(call: Call) -> Call:
-    """Makes the `__call__` of a runtime compute a batch of ids in parts of its `tokens_of_part`.
+def split_batches(call: Call) -> Call:
+    """Makes the `__call__` of a runtime compute a batch of ids in parts of its `max_part_tokens`.
 
-    A runtime without a limit, or other inputs than ids, such as texts, are computed at once.
+    The parts have equal numbers of rows, but for the last one. A row is never split. Batches of a
+    runtime without a limit, and inputs other than ids, are not split.
     """
 
     @functools.wraps(call)
@@ -48,14 +49,16 @@ def in_parts(call: Call) -> Call:
         signature: str,
         inputs: Arrays,
     ) -> dict[str, np.ndarray]:
-        limit = self.tokens_of_part
-        if limit is None or not _is_batch_of_ids(inputs):
+        limit = self.max_part_tokens
+        if limit is None or not _is_id_batch(inputs):
             return call(self, signature, inputs)
         ids = inputs[_IDS]
         if ids.size <= limit:
             return call(self, signature, inputs)
-        tokens_of_row = ids.size // len(ids)
-        num_rows = max(1, limit // tokens_of_row)
+        row_tokens = ids.size // len(ids)
+        max_rows = max(1, limit // row_tokens)
+        num_parts = -(-len(ids) // max_rows)
+        num_rows = -(-len(ids) // num_parts)
         outputs: dict[str, list[np.ndarray]] = {}
         for start in range(0, len(ids), num_rows):
             end = start + num_rows
@@ -67,7 +70,7 @@ def in_parts(call: Call) -> Call:
     return call_in_parts
 
 
-def _is_batch_of_ids(inputs: Arrays) -> bool:
+def _is_id_batch(inputs: Arrays) -> bool:
     """Returns whether all inputs have a row for each row of ids."""
     if _IDS not in inputs:
         return False
@@ -76,7 +79,7 @@ def _is_batch_of_ids(inputs: Arrays) -> bool:
 
 
 def _join(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the rows of all parts; those of narrower parts are filled with 0, as in `predict`."""
+    """Returns the rows of all parts. Those of narrower parts are filled up, as in `predict`."""
     if parts[0].ndim > 1:
         width = max(part.shape[1] for part in parts)
         parts = [_widen(part, width) for part in parts]
@@ -84,10 +87,11 @@ def _join(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _widen(part: np.ndarray, width: int) -> np.ndarray:
-    """Returns [n, width, ...], filled with 0."""
+    """Returns [n, width, ...], filled with 0 or empty strings."""
     missing = width - part.shape[1]
     if not missing:
         return part
     padding = [(0, 0)] * part.ndim
     padding[1] = (0, missing)
-    return np.pad(part, padding)
+    filler = b"" if part.dtype == object else 0
+    return np.pad(part, padding, constant_values=filler)

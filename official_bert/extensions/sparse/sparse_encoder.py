@@ -83,8 +83,9 @@ class SparseEncoder:
             max_seq_length: the tokens to which texts are truncated; the longest sequence of the
                 model if nothing says it.
             num_threads: the threads to compute with; by default those of all processors.
-            runtime: what computes an export, such as "openvino_bfloat16", as --runtime of
-                official-bert predict; by default the fastest of those that are installed.
+            runtime: the runtime of an export, a value of --runtime of official-bert predict, such
+                as "openvino_bfloat16"; by default the fastest installed one. A trained model
+                accepts only "auto" and "tensorflow".
 
         Raises:
             InputError: the folder has no model that can be used, or an argument does not fit it.

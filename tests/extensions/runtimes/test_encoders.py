@@ -1,4 +1,4 @@
-"""The encoders of texts open an export by the runtime that their argument names."""
+"""The encoders open an export with the runtime of their argument `runtime`."""
 
 import importlib
 
@@ -45,9 +45,7 @@ def trained(extension, base, tmp_path) -> str:
     return models.write_model(tmp_path / "trained")
 
 
-def test_an_export_is_opened_by_the_runtime_that_is_given(
-    encoder_class, extension, trained, tmp_path
-):
+def test_encoders_open_the_chosen_runtime(encoder_class, extension, trained, tmp_path):
     flags = {"model": trained, "export_dir": tmp_path / "export"}
     if extension == "embeddings":
         flags |= {"task_name": "embedding"}

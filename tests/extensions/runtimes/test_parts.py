@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from official_bert.extensions.runtimes.parts import in_parts, tokens_of_part
+from official_bert.extensions.runtimes import parts
+from official_bert.extensions.runtimes.parts import compute_part_tokens, split_batches
 from official_bert.serving.exported_model import OpenedExport
 from tests import toy
 from tests.extensions.runtimes.converted import formats
@@ -18,10 +19,10 @@ class Runtime:
     """Counts the rows of its calls. The width of `words` is that of the part's longest row."""
 
     def __init__(self, limit: int | None):
-        self.tokens_of_part = limit
+        self.max_part_tokens = limit
         self.rows = []
 
-    @in_parts
+    @split_batches
     def __call__(self, signature, inputs):
         ids = next(iter(inputs.values()))
         self.rows.append(len(ids))
@@ -37,7 +38,8 @@ class Runtime:
     [
         (None, [7]),
         (35, [7]),
-        (34, [6, 1]),
+        (34, [4, 3]),
+        (15, [3, 3, 1]),
         (10, [2, 2, 2, 1]),
         (9, [1] * 7),
         (4, [1] * 7),  # a row is not divided
@@ -72,6 +74,15 @@ def test_choices_belong_to_their_row():
     np.testing.assert_array_equal(outputs["ids"], ids)
 
 
+def test_narrower_parts_are_filled_up():
+    numbers = [np.ones((2, 1, 2), np.float32), np.full((1, 3, 2), 2, np.float32)]
+    joined = parts._join(numbers)
+    assert joined.dtype == np.float32
+    np.testing.assert_array_equal(joined[:, :, 0], [[1, 0, 0], [1, 0, 0], [2, 2, 2]])
+    texts = [np.array([[b"a", b"b"]], object), np.array([[b"c"]], object)]
+    assert parts._join(texts).tolist() == [[b"a", b"b"], [b"c", b""]]
+
+
 def test_other_inputs_are_computed_at_once():
     runtime = Runtime(1)
     assert list(runtime("serving_text", {"text_a": TEXTS})["texts"]) == list(TEXTS)
@@ -86,16 +97,25 @@ def test_other_inputs_are_computed_at_once():
 
 
 @formats
-def test_exports_are_computed_in_parts(export_format, tmp_path_factory):
+def test_exports_are_computed_in_parts(export_format, tmp_path_factory, monkeypatch):
     made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
     opened = OpenedExport(str(made.path), num_threads=3)
     width = toy.BERT_CONFIG["intermediate_size"]
-    assert opened._runtime.tokens_of_part == 3 * 4 * 2**20 // (4 * width)
+    assert opened._runtime.max_part_tokens == 3 * 4 * 2**20 // (4 * width)
     features = batch("mrpc", 7, 24)
     expected = opened("serving_default", features)
-    opened._runtime.tokens_of_part = 50
+    opened._runtime.max_part_tokens = 50
+    part_counts = []
+    join = parts._join
+
+    def count_parts(values):
+        part_counts.append(len(values))
+        return join(values)
+
+    monkeypatch.setattr(parts, "_join", count_parts)
     outputs = opened("serving_default", features)
     assert outputs.keys() == expected.keys()
+    assert part_counts == [4] * len(outputs)  # 50 tokens are two rows of 24
     for name, values in expected.items():
         if values.dtype == np.float32:
             np.testing.assert_allclose(outputs[name], values, atol=1e-6)
@@ -103,8 +123,8 @@ def test_exports_are_computed_in_parts(export_format, tmp_path_factory):
             np.testing.assert_array_equal(outputs[name], values)
 
 
-def test_the_tokens_of_a_part(monkeypatch):
-    assert tokens_of_part(1536, 2) == 1365
-    assert tokens_of_part(3072, 1) == 341
+def test_part_tokens(monkeypatch):
+    assert compute_part_tokens(1536, 2) == 1365
+    assert compute_part_tokens(3072, 1) == 341
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    assert tokens_of_part(1536, None) == 2730
+    assert compute_part_tokens(1536, None) == 2730
