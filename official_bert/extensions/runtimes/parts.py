@@ -5,6 +5,7 @@ activations of the whole batch.
 """
 
 import functools
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -41,6 +42,9 @@ def split_batches(call: Call) -> Call:
 
     The parts have equal numbers of rows, but for the last one. A row is never split. Batches of a
     runtime without a limit, and inputs other than ids, are not split.
+
+    Args:
+        call: the method.
     """
 
     @functools.wraps(call)
@@ -57,12 +61,13 @@ def split_batches(call: Call) -> Call:
             return call(self, signature, inputs)
         row_tokens = ids.size // len(ids)
         max_rows = max(1, limit // row_tokens)
-        num_parts = -(-len(ids) // max_rows)
-        num_rows = -(-len(ids) // num_parts)
+        num_parts = math.ceil(len(ids) / max_rows)
+        num_rows = math.ceil(len(ids) / num_parts)
         outputs: dict[str, list[np.ndarray]] = {}
         for start in range(0, len(ids), num_rows):
-            end = start + num_rows
-            part = {name: array[start:end] for name, array in inputs.items()}
+            part = {}
+            for name, array in inputs.items():
+                part[name] = array[start : start + num_rows]
             for name, value in call(self, signature, part).items():
                 outputs.setdefault(name, []).append(value)
         return {name: _join(values) for name, values in outputs.items()}
