@@ -348,6 +348,11 @@ extensions/multitask/folders.py: extensions/multitask/test_lora.py
     if adapters := checkpoint.read_adapters(weight_name): -> if adapters := []:
 extensions/runtimes/tflite_metadata.py: extensions/runtimes/test_mediapipe.py
     builder.Prep(_ALIGNMENT, len(model)) -> pass
+extensions/runtimes/parts.py: extensions/runtimes/test_parts.py
+    padding[1] = (0, missing) -> padding[1] = (missing, 0)
+    max_rows = max(1, limit // row_tokens) -> max_rows = max(1, limit)
+extensions/runtimes/litert.py: extensions/runtimes/test_parts.py
+    @split_batches -> # not split
 extensions/runtimes/mediapipe_file.py: extensions/runtimes/test_mediapipe.py
     if not tokenizer.basic_tokenizer.do_lower_case: -> if False:
 extensions/many_heads/heads.py: extensions/many_heads/test_export.py
