@@ -79,6 +79,8 @@ def print_table(rows: list[dict], sizes: list[int]):
     print(f"\n| model | type | runtime | length | {heads} | rows chosen |")
     print("|---|---|---|--:|" + "--:|" * (1 + len(sizes)))
     for row in rows:
+        if row["rows"] != sizes:
+            continue
         times = " | ".join(f"{row['milliseconds'][str(size)]:.0f}" for size in sizes)
         names = f"{row['model']} | {row['dtype']} | {row['runtime']}"
         print(f"| {names} | {row['length']} | {times} | {row['chosen_rows']} |")

@@ -349,7 +349,7 @@ extensions/multitask/folders.py: extensions/multitask/test_lora.py
 extensions/runtimes/tflite_metadata.py: extensions/runtimes/test_mediapipe.py
     builder.Prep(_ALIGNMENT, len(model)) -> pass
 extensions/runtimes/parts.py: extensions/runtimes/test_parts.py
-    padding[1] = (0, missing) -> padding[1] = (missing, 0)
+    widest = max( -> widest = min(
     max_rows = max(1, limit // row_tokens) -> max_rows = max(1, limit)
 extensions/runtimes/litert.py: extensions/runtimes/test_parts.py
     @split_batches -> # not split

@@ -267,20 +267,25 @@ def predict(
             value = np.asarray(value)[: len(rows)]
             if name not in outputs:
                 outputs[name] = np.zeros((num_examples, *value.shape[1:]), value.dtype)
-            outputs[name] = _widen(outputs[name], value)
+            outputs[name] = widen(outputs[name], value)
             places = (rows, slice(value.shape[1])) if value.ndim > 1 else rows
             outputs[name][places] = value
         progress(start + len(rows))
     return outputs
 
 
-def _widen(array: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Returns an array [n, length, ...] that has room for a batch, filled with 0."""
+def widen(array: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Returns an array that has room for the rows of another, filled with 0 or empty strings.
+
+    Args:
+        array: [n, ...] or [n, length, ...].
+        value: the other array, [m, ...] or [m, its length, ...].
+    """
     if value.ndim < 2 or value.shape[1] <= array.shape[1]:
         return array
     widths = [(0, 0)] * array.ndim
     widths[1] = (0, value.shape[1] - array.shape[1])
-    return np.pad(array, widths)
+    return np.pad(array, widths, constant_values=b"" if array.dtype == object else 0)
 
 
 def _repeat_last_row(

@@ -166,7 +166,6 @@ class SentenceEncoder(Extensible):
             opened = OpenedExport(folder, num_threads, settings={"runtime": runtime})
             self._use_export(opened, {"pooling": pooling, "normalize": normalize}, max_seq_length)
             return
-        check_trained(folder, {"runtime": runtime})
         set_threads(num_threads)
         _check_family(folder)
         modules = SentenceModules.load(folder)
@@ -174,6 +173,7 @@ class SentenceEncoder(Extensible):
         if self._pooling not in POOLINGS:
             raise InputError(f"pooling={self._pooling!r}: must be one of {', '.join(POOLINGS)}")
         checkpoint = open_checkpoint(modules.encoder)
+        check_trained(folder, {"runtime": runtime})
         for name in PROJECTION:  # which is among the layers
             checkpoint.shapes.pop(name, None)
         self.model = BertModel.from_pretrained(checkpoint)

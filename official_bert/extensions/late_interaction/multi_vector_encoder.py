@@ -102,8 +102,8 @@ class MultiVectorEncoder:
             longest = self.max_seq_length
             self.max_seq_length = choose_max_seq_length(max_seq_length, longest, longest)
         else:
-            check_trained(folder, {"runtime": runtime})
             self._load(folder, max_seq_length)
+            check_trained(folder, {"runtime": runtime})
 
     @classmethod
     def from_model(cls, model: BatchedModel) -> Self:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from official_bert.features import ENCODER_INPUTS
+from official_bert.training.loop import widen
 
 # The bytes of the feed-forward activation of a part, for each thread. Larger parts leave the
 # caches, and smaller ones cost more calls (docs/reports/exports.md, "Large batches").
@@ -84,19 +85,6 @@ def _is_id_batch(inputs: Arrays) -> bool:
 
 
 def _join(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the rows of all parts. Those of narrower parts are filled up, as in `predict`."""
-    if parts[0].ndim > 1:
-        width = max(part.shape[1] for part in parts)
-        parts = [_widen(part, width) for part in parts]
-    return np.concatenate(parts)
-
-
-def _widen(part: np.ndarray, width: int) -> np.ndarray:
-    """Returns [n, width, ...], filled with 0 or empty strings."""
-    missing = width - part.shape[1]
-    if not missing:
-        return part
-    padding = [(0, 0)] * part.ndim
-    padding[1] = (0, missing)
-    filler = b"" if part.dtype == object else 0
-    return np.pad(part, padding, constant_values=filler)
+    """Returns the rows of all parts, [n, ...]. Those of narrower parts are filled up."""
+    widest = max(parts, key=lambda part: part.shape[1:2])
+    return np.concatenate([widen(part, widest) for part in parts])

@@ -98,8 +98,8 @@ class SparseEncoder:
             opened = OpenedExport(folder, num_threads, settings={"runtime": runtime})
             longest, recorded_length = self._use_export(opened)
         else:
-            check_trained(folder, {"runtime": runtime})
             longest, recorded_length = self._load(folder)
+            check_trained(folder, {"runtime": runtime})
         self.max_terms = self.max_terms if max_terms is None else max_terms
         self.max_seq_length = choose_max_seq_length(max_seq_length, recorded_length, longest)
         self._words = {number: word for word, number in self.tokenizer.vocab.items()}

@@ -55,7 +55,9 @@ def test_encoders_open_the_chosen_runtime(encoder_class, extension, trained, tmp
         encoder = encoder_class(export_dir, runtime=name)
         assert type(encoder.model._runtime) is RUNTIMES[runtime]
 
-    message = "runtime=litert: .*export/1 has no model for it; it has those of tensorflow, onnxr"
+    message = (
+        "runtime=litert: .*export/1 has no model for it; it has those of tensorflow, onnxruntime"
+    )
     with pytest.raises(InputError, match=message):
         encoder_class(export_dir, runtime="litert")
 
@@ -65,3 +67,8 @@ def test_a_trained_model_has_no_other_runtime(encoder_class, trained):
     message = "runtime=onnxruntime: .* is no export, which TensorFlow computes; export it"
     with pytest.raises(InputError, match=message):
         encoder_class(trained, runtime="onnxruntime")
+    # A wrong path is named first.
+    with pytest.raises(InputError) as refused:
+        encoder_class(f"{trained}_absent", runtime="onnxruntime")
+    assert "_absent" in str(refused.value)
+    assert "runtime=" not in str(refused.value)

@@ -91,9 +91,9 @@ def test_other_inputs_are_computed_at_once():
     assert runtime.rows == [0]
     assert outputs["ids"].shape == (0, 3)
     # A row of one input belongs to no row of the other.
-    runtime = Runtime(2)
-    runtime("rank", {"input_ids": np.ones((1, 3), int), "document_ids": np.ones((4, 3), int)})
-    assert runtime.rows == [1]
+    runtime = Runtime(3)
+    runtime("rank", {"input_ids": np.ones((2, 3), int), "document_ids": np.ones((4, 3), int)})
+    assert runtime.rows == [2]
 
 
 @formats
