@@ -47,22 +47,25 @@ def read_history(predictor: Predictor) -> list[dict[str, Any]]:
 
         pandas.DataFrame(classifier.history).plot(x="step", y="loss")
 
+    An evaluation that was repeated has one dict, that of the last time.
+
     Args:
         predictor: the model of a folder that a training has written.
 
     Raises:
         InputError: the folder has no record of a training.
     """
-    lines = []
+    lines = {}
     for kind in (run_log.TRAIN, run_log.EVALUATION):
         for line in run_log.read(predictor.path, kind):
-            lines.append({name: value for name, value in line.items() if name != "type"})
+            values = {name: value for name, value in line.items() if name != "type"}
+            lines[kind, line[_STEP], line.get("set")] = values
     if not lines:
         raise InputError(
             f"{predictor.path}: has no {run_log.FILE} with the steps of a training; open the "
             "folder that the training has written"
         )
-    return sorted(lines, key=lambda line: line[_STEP])
+    return sorted(lines.values(), key=lambda line: line[_STEP])
 
 
 class Table(NamedTuple):

@@ -1,9 +1,11 @@
 """What a folder says of its training: Predictor.history and Predictor.report."""
 
+import json
+
 import pytest
 
 from official_bert import InputError, Predictor
-from official_bert.extensions.tables.training_report import make_report
+from official_bert.extensions.tables.training_report import make_report, read_history
 from tests.extensions.tables.tickets import WORDS_BY_TEAM
 from tests.scripts import flag_list, run_here
 from tests.serving import exported
@@ -26,6 +28,25 @@ def test_the_history_has_every_progress_line(evaluated):
     assert steps == sorted(steps)
     assert steps[-1] == 128
     assert evaluated.history[-1]["loss"] < evaluated.history[0]["loss"]
+
+
+def test_a_repeated_evaluation_counts_once(tmp_path):
+    lines = [
+        {"type": "train", "step": 2, "loss": 1.5},
+        {"type": "evaluation", "step": 2, "set": "eval", "eval_loss": 0.7},
+        {"type": "evaluation", "step": 2, "eval_loss": 0.6},
+        {"type": "evaluation", "step": 2, "set": "eval", "eval_loss": 0.8},
+    ]
+    (tmp_path / "run.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    class Opened:
+        path = str(tmp_path)
+
+    assert read_history(Opened()) == [
+        {"step": 2, "loss": 1.5},
+        {"step": 2, "set": "eval", "eval_loss": 0.8},
+        {"step": 2, "eval_loss": 0.6},
+    ]
 
 
 def test_a_report_is_a_table_for_people(evaluated):
