@@ -304,6 +304,7 @@ class HitOptions:
 
     top_k: int | None = option(
         None,
+        basic=True,
         check=SIZE,
         only_with={"search": (), "token_search": ()},
         help=f"With --search or --token_search, the number of texts in an answer; {TOP_K} without "

@@ -33,11 +33,13 @@ class TokenSearchOptions(HitOptions):
 
     token_index: str | None = option(
         None,
+        basic=True,
         help="With a model of late interaction, encode the lines and write this file, an .npz file "
         "with the texts and the vectors of their tokens, in place of answers.",
     )
     token_search: str | None = option(
         None,
+        basic=True,
         help="Answer each line with the texts of this file, which --token_index wrote, that have "
         "the largest MaxSim scores.",
     )

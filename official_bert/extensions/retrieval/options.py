@@ -27,6 +27,7 @@ class SearchOptions(HitOptions):
     )
     vectors_file: str | None = option(
         None,
+        basic=True,
         help="With a model of vectors, write the vector of each line into this .npy file, in "
         "bounded memory. After a kill, the same command resumes.",
     )
