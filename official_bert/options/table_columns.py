@@ -24,7 +24,29 @@ USUAL_NAMES = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextTables:
+class TableFormat:
+    """The format of tables of texts."""
+
+    has_header: bool = option(
+        True,
+        help="Whether the first line of a TSV or CSV file names the columns. Without a header, "
+        "columns are numbers from 0.",
+    )
+    quoting: str = option(
+        NO_QUOTING,
+        choices=(NO_QUOTING, CSV),
+        help="How a TSV file uses double quotes. With none they are ordinary characters, with csv "
+        "they enclose fields.",
+    )
+    data_format: str | None = option(
+        None,
+        choices=DATA_FORMATS,
+        help="The format of tables whose names do not end in .tsv, .csv, .jsonl or .parquet.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextTables(TableFormat):
     """How tables of related texts are read."""
 
     anchor_column: str | None = option(
@@ -50,22 +72,6 @@ class TextTables:
         basic=True,
         help="The column of the score of a pair or of the class of a text; empty for none. Without "
         "this flag it is a column of a usual name, such as label or score.",
-    )
-    has_header: bool = option(
-        True,
-        help="Whether the first line of a TSV or CSV file names the columns. Without a header, "
-        "columns are numbers from 0.",
-    )
-    quoting: str = option(
-        NO_QUOTING,
-        choices=(NO_QUOTING, CSV),
-        help="How a TSV file uses double quotes. With none they are ordinary characters, with csv "
-        "they enclose fields.",
-    )
-    data_format: str | None = option(
-        None,
-        choices=DATA_FORMATS,
-        help="The format of tables whose names do not end in .tsv, .csv, .jsonl or .parquet.",
     )
 
 

@@ -26,7 +26,6 @@ from official_bert.options.shared import (
 OPTIMIZERS = ADAMW, BIAS_CORRECTED, *_ = "adamw", "adamw_bias_correction", "lamb"
 SCHEDULES = LINEAR, *_ = "linear", "constant", "cosine", "wsd"
 GLOBAL, PER_REPLICA = "global", "per_replica"
-FILE_ORDERS = ("original", "each_pass", "own", "own_each_pass")
 EACH_PASS_ORDERS = ("each_pass", "own_each_pass")  # that read each record once in a pass
 WORKER_ORDERS = ("own", "own_each_pass")  # in which workers read separate files
 _DECAY_RATE: Check = (lambda beta: 0.0 <= beta < 1.0, "must be at least 0 and below 1")
@@ -276,7 +275,7 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
     )
     file_order: str = option(
         "original",
-        choices=FILE_ORDERS,
+        choices=("original", "each_pass", "own", "own_each_pass"),
         changes_training=True,
         help="The order of the input files. original repeats the files and then shuffles them, as "
         "the original does. With few files, one may be read twice at the same time, which fills "

@@ -3,14 +3,14 @@
 import dataclasses
 
 from official_bert.options.fields import MIN_SEQ_LENGTH, NOT_NEGATIVE, POSITIVE, SIZE, option
-from official_bert.options.fine_tuning import CSV, DATA_FORMATS, NO_QUOTING
+from official_bert.options.table_columns import TableFormat
 
 COSINE_SIMILARITY, RANKING = "cosine_similarity", "multiple_negatives_ranking"
 LOSSES = (COSINE_SIMILARITY, RANKING, "cosent")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FewShotOptions:
+class FewShotOptions(TableFormat):
     train_file: str = option(
         basic=True,
         help="The training examples, at least two of each label: a .tsv, .csv, .jsonl or .parquet.",
@@ -39,22 +39,6 @@ class FewShotOptions:
         basic=True,
         help="The column of the label. Without this flag it is the column called label, or the "
         "only one besides the text.",
-    )
-    has_header: bool = option(
-        True,
-        help="Whether the first line of a TSV or CSV file names the columns. Without a header, "
-        "columns are numbers from 0.",
-    )
-    quoting: str = option(
-        NO_QUOTING,
-        choices=(NO_QUOTING, CSV),
-        help="How a TSV file uses double quotes. With none they are ordinary characters, with csv "
-        "they enclose fields.",
-    )
-    data_format: str | None = option(
-        None,
-        choices=DATA_FORMATS,
-        help="The format of tables whose names do not end in .tsv, .csv, .jsonl or .parquet.",
     )
     loss: str = option(
         COSINE_SIMILARITY,
