@@ -412,6 +412,6 @@ def read_config(config_file: str, max_seq_length: int) -> BertConfig:
     if max_seq_length > config.max_position_embeddings:
         raise InputError(
             f"--max_seq_length={max_seq_length}: the model of {config_file} was made for sequences "
-            f"up to max_position_embeddings={config.max_position_embeddings}"
+            f"up to max_position_embeddings={config.max_position_embeddings}; give a smaller number"
         )
     return config

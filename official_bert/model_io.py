@@ -223,6 +223,6 @@ def _find_num_outputs(checkpoint: Checkpoint) -> int:
     if labels := _read_labels(checkpoint):
         return len(labels)
     raise InputError(
-        f"{checkpoint.path}: has no {huggingface.LINEAR_HEAD}, and no {LABELS_NAME} lies beside "
+        f"{checkpoint.path}: has no {huggingface.LINEAR_HEAD}, and no {LABELS_NAME} is next to "
         "it; give num_outputs"
     )

@@ -448,7 +448,9 @@ class FullTokenizer:
         ids = _list_ids(ids)
         for number in ids:
             if number not in self.inv_vocab:
-                raise InputError(f"ids: {number} is not in the vocabulary; give ids that it made")
+                raise InputError(
+                    f"ids: {number} is not in the vocabulary; give ids that it returned"
+                )
         pieces = self.convert_ids_to_tokens(ids)
         if skip_special_tokens:
             pieces = [piece for piece in pieces if piece not in _FRAME]

@@ -183,7 +183,7 @@ def test_what_cannot_be_loaded_is_named(tmp_path):
         BertClassifier.from_pretrained(folder, num_outputs=2)
     (tmp_path / "bert_config.json").unlink()
     (tmp_path / "config.json").write_text('{"of": "another program"}')
-    message = r"neither bert_config.json nor config.json of a model lies beside"
+    message = r"neither bert_config.json nor config.json of a model is next to"
     with pytest.raises(InputError, match=message):
         BertModel.from_pretrained(folder)
     with pytest.raises(InputError, match="no checkpoint there"):

@@ -331,7 +331,7 @@ def test_shares_of_different_size_are_refused(base, tmp_path):
     names = ",".join(f"{base}/{name}.tfrecord" for name in ("records", "more", "padded"))
     flags = flags_on_workers(base, tmp_path, file_order="own", input_file=names)
     log = run_script("launch", *ON_WORKERS, *flags, status=1).stdout
-    sentence = "--file_order=own: the files of one worker hold 64 records and those of another 128"
+    sentence = "--file_order: the files of one worker have 64 records and those of another 128"
     assert (
         log.count(
             f"run_pretraining.py: {sentence}, so that some records are read 100.0% more often"

@@ -50,7 +50,8 @@ def read(folder: str) -> Dense:
     name = class_path.rpartition(".")[2]
     if not class_path.startswith("torch.nn.") or name not in _ACTIVATIONS:
         raise InputError(
-            f"{folder}: the activation {name!r} is not one of {', '.join(_ACTIVATIONS)} of torch"
+            f"{folder}: the activation {name!r} of its config.json is not supported; only "
+            f"{', '.join(_ACTIVATIONS)} of torch are"
         )
     if settings.get("use_residual"):
         raise InputError(

@@ -397,7 +397,7 @@ def _list_weight_files(path: str) -> dict[str, list[str]]:
                 "transformers' save_pretrained(folder, safe_serialization=True), which writes "
                 "model.safetensors"
             )
-    raise InputError(f"{path}: has no {WEIGHTS_FILE}")
+    raise InputError(f"{path}: has no {WEIGHTS_FILE}; download it, or name the folder that has it")
 
 
 def _list_shards(index: str) -> dict[str, list[str]]:

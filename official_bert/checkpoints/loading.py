@@ -408,8 +408,8 @@ def read_stored_config(checkpoint: Checkpoint) -> BertConfig:
         config.validate(path)
         return config
     raise InputError(
-        f"{checkpoint.path}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} of a model lies "
-        "beside it; copy the model's configuration there"
+        f"{checkpoint.path}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} of a model is "
+        "next to it; copy the model's configuration there"
     )
 
 

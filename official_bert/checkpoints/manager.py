@@ -154,7 +154,7 @@ class CheckpointManager:
                 self._corrupt.add(latest)
         for error in faults:
             logging.warning(
-                "%s is corrupt (%s): training goes on from step %d, that of the older %s",
+                "%s is corrupt (%s): training resumes from step %d, that of the older %s",
                 error.file,
                 error.reason,
                 self.latest_step(),

@@ -60,7 +60,7 @@ def run(options: ConversionOptions) -> None:
     config_file = options.bert_config_file or source.config_file
     if config_file is None:
         raise InputError(
-            f"{source.checkpoint}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} lies beside "
+            f"{source.checkpoint}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} is next to "
             "it; name the model's config with --bert_config_file"
         )
 

@@ -274,7 +274,7 @@ def _warn_about_unread_fields(request: dict, line_number: int, mode: PredictMode
 
 def _make_line_error(mode: PredictMode, index: int, error: InputError) -> InputError:
     """Returns the error that ends the job, for a line with an index from 0."""
-    alternative = ", or give --on_error=report to go on" if mode.writes_answers else ""
+    alternative = ", or give --on_error=report to continue" if mode.writes_answers else ""
     where = f"{input_name(mode.options)}: line {index + 1}"
     return InputError(f"{where}: {error}; correct it{alternative}")
 

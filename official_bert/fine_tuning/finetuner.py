@@ -137,9 +137,9 @@ class Finetuner:
         num_train_steps = int(self._epoch_steps * options.num_train_epochs)
         if options.do_train and not num_train_steps:
             raise InputError(
-                f"{self._num_train_examples} training examples are no whole batch of "
-                f"--train_batch_size={options.train_batch_size} in {options.num_train_epochs:g} "
-                "epochs; lower it"
+                f"--train_batch_size={options.train_batch_size}: the {self._num_train_examples} "
+                f"training examples are no whole batch in {options.num_train_epochs:g} epochs; "
+                "lower it, or raise --num_train_epochs"
             )
         recomputing = {"recompute_layers": True} if options.recompute_layers else {}
         plan = TrainPlan(

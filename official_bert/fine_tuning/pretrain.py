@@ -296,8 +296,8 @@ def record_batches(
         count = len(hosts) or trainer.workers.count
         if len(names) < count:
             raise InputError(
-                f"--file_order=own: {len(names)} input files are too few for {count} "
-                f"{'hosts' if hosts else 'workers'}; leave the flag out, or make more files"
+                f"--file_order={options.file_order}: {len(names)} input files are too few for "
+                f"{count} {'hosts' if hosts else 'workers'}; leave the flag out, or make more files"
             )
         shares = [dataclasses.replace(records, files=names[index::count]) for index in range(count)]
         records = shares[trainer.workers.index]
@@ -362,7 +362,7 @@ def check_shares(counts: Sequence[int]) -> None:
     largest = max(counts)
     excess = largest / max(1, smallest) - 1
     sentence = (
-        f"--file_order=own: the files of one worker hold {smallest} records and those of another "
+        f"--file_order: the files of one worker have {smallest} records and those of another "
         f"{largest}, so that some records are read {excess:.1%} more often than others"
     )
     if excess > _MAX_EXCESS:

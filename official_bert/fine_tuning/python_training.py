@@ -120,7 +120,7 @@ def train_in_folder(
     if differences and not overwrite:
         raise InputError(
             f"{options.output_dir}: holds a model that was trained differently: {differences}; "
-            "give overwrite=True to replace it, resume=True to go on with its training, or "
+            "give overwrite=True to replace it, resume=True to continue it, or "
             "another folder"
         )
     replacing = contextlib.nullcontext()

@@ -39,14 +39,14 @@ class VocabularyOptions(CorpusOptions):
     )
     do_lower_case: bool = option(
         True,
-        help="Lower-case the text before learning. Every script that uses the vocabulary needs the "
-        "same value.",
+        help="Lower-case the text before learning. create_pretraining_data.py needs the same "
+        "value.",
     )
     strip_accents: bool | None = option(
         None,
         help="Remove accents from the text, which also splits the syllables of Korean. Without "
-        "this flag the script removes accents when it lower-cases. Every script that uses the "
-        "vocabulary needs the same value.",
+        "this flag the script removes accents when it lower-cases. create_pretraining_data.py "
+        "needs the same value.",
     )
     character_coverage: float = option(
         0.9999,

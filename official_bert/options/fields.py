@@ -51,7 +51,7 @@ LENGTH = between(1, MAX_LENGTH)  # tokens of a sequence
 LENGTH_OR_NONE = between(0, MAX_LENGTH)
 MIN_SEQ_LENGTH = between(3, MAX_LENGTH, ", the special tokens of a pair")
 PROCESSES = between(1, MAX_PROCESSES)
-PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
+PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must be between 0 and 1")
 _NUMBER_NAMES = {int: "a whole number", float: "a number"}
 _BOOLEANS = ("true", "t", "1", "false", "f", "0")  # absl accepts these words.
 SEED: Check = (lambda n: abs(n) < 2**63, "must fit 64 bits")

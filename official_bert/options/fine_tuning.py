@@ -230,20 +230,21 @@ class TextOptions:
         basic=True,
         help="With text, the column of the text, by name or by number from 0; negative numbers "
         "count from the end. Names match in any case. Without this flag it is the column of the "
-        "training, or the column called text, sentence or sentence1. If there is none, it is the "
-        "only remaining column, or the first of two.",
+        "training, or the column called text, text_a, sentence or sentence1. If there is none, it "
+        "is the only remaining column, or the first of two.",
     )
     text_b_column: str | None = option(
         None,
         basic=True,
         help="With text, the column of the second text of pairs. An empty value ignores a column "
-        "called sentence2.",
+        "called text_b or sentence2.",
     )
     label_column: str | None = option(
         None,
         basic=True,
-        help="With text, the column of the label. Without this flag it is the column called label. "
-        "If there is none, it is the only remaining column, or the last of two.",
+        help="With text, the column of the label. Without this flag it is the column called label "
+        "or labels, with --label_type=score label or score. If there is none, it is the only "
+        "remaining column, or the last of two.",
     )
     has_header: bool = option(
         fallback=True,
@@ -385,7 +386,7 @@ class TaggingOptions(DataFilesOptions, CalibrationOptions):
         None,
         basic=True,
         help="The folder with the files train, dev and test, each with the suffix .conll, .txt, "
-        ".jsonl or .parquet.",
+        ".json, .jsonl or .parquet.",
     )
     do_lower_case: bool = option(
         fallback=True,

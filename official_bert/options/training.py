@@ -173,8 +173,8 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
     keep_checkpoint_max: int = option(
         5,
         check=NOT_NEGATIVE,
-        help="The number of newest checkpoints to keep, of which that of step 0 is none as soon as "
-        "there is another. 0 keeps all of them.",
+        help="The number of newest checkpoints to keep. The checkpoint of step 0 is deleted as "
+        "soon as there is another. 0 keeps all of them.",
     )
     log_every_steps: int | None = option(
         None,
@@ -323,16 +323,16 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
     peak_flops: float | None = option(
         None,
         check=POSITIVE,
-        help="The operations a second of one device at its best, such as 989e12, for the share of "
-        "them that the training uses (mfu in the log). Many NVIDIA GPUs are known without this "
-        "flag.",
+        help="The peak of one device in floating point operations a second, such as 989e12, for "
+        "the model FLOPs utilization (mfu in the log). Common NVIDIA GPUs do not need this flag.",
     )
     train_batch_size_ramp: list[str] | None = option(
         None,
         changes_training=True,
         help="The sizes of larger batches later in the training, separated by commas, such as "
-        "256,1024. Each is a larger multiple of --train_batch_size, in parts of which it is "
-        "computed. --train_batch_size_boundaries says when they begin.",
+        "256,1024. Each is a multiple of --train_batch_size, larger than the one before. It is "
+        "computed in micro-batches of --train_batch_size. --train_batch_size_boundaries says when "
+        "they begin.",
     )
     train_batch_size_boundaries: list[str] | None = option(
         None,

@@ -56,7 +56,8 @@ def choose_max_seq_length(max_seq_length: int | None, recorded: int | None, long
     check_positive("max_seq_length", max_seq_length)
     if max_seq_length > longest:
         raise InputError(
-            f"{max_seq_length=}: the model was made for sequences up to {longest} tokens"
+            f"{max_seq_length=}: the model was made for sequences up to {longest} tokens; give a "
+            "smaller number"
         )
     return max_seq_length
 

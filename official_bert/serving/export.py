@@ -313,8 +313,8 @@ def check_text_export(task: ServedTask) -> None:
     """
     if not task.text_inputs or type(task).serving_text is ServedTask.serving_text:
         raise InputError(
-            "--export_text: the task does not say what it answers to text; give it text_inputs and "
-            "the method serving_text of tasks/base.py, or leave the flag off"
+            "--export_text: the task has no graph that reads text; give it text_inputs and the "
+            "method serving_text of tasks/base.py, or leave the flag off"
         )
 
 

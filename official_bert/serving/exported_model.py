@@ -447,7 +447,7 @@ class OpenedExport:
         try:
             return self._runtime(signature, arrays)
         except self._runtime.errors as error:
-            raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
+            raise InputError(f"{self.path}: the prediction failed ({brief(error)})") from error
 
     @property
     def functions(self) -> Mapping[str, Callable]:

@@ -359,7 +359,7 @@ class CheckpointModel(BatchedModel):
         try:
             return call_function(self.functions[signature], arrays)
         except tf.errors.OpError as error:
-            raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
+            raise InputError(f"{self.path}: the prediction failed ({brief(error)})") from error
 
 
 class Export(OpenedExport, BatchedModel):

@@ -608,6 +608,6 @@ def _check_settings(settings: Mapping[str, Any], model: BatchedModel):
         is_changed = not family or record.settings.get(name, True) != value
         if record.settings["export_text"] and is_in_graph and is_changed:
             raise InputError(
-                f"{name}={value!r}: {model.path} reads text itself, with what it was exported "
-                "with; export it again to change it"
+                f"{name}={value!r}: {model.path} has a text graph with the settings of its "
+                "export; export it again to change one"
             )

@@ -77,7 +77,7 @@ class ServedModel(Protocol):
 class Client(Protocol):
     """Answers texts with an export.
 
-    A client of a model of embeddings also has `vectors`: requests -> float32[n, width], the
+    The client of an embedding model also has `vectors`: requests -> float32[n, width], the
     embedding of each. `Predictor.encode` calls it, with its further arguments. That of a model
     with several heads also has `heads`: the name of a head -> a Predictor of its answers.
 

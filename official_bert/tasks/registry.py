@@ -105,7 +105,7 @@ def find(task_name: str, script: str | None = None) -> Entry:
     if entry is None:
         names = [entry.name for entry in entries]
         raise InputError(
-            f"Task not found: {task_name}; it is one of {', '.join(names)}, or module:Class"
+            f"Task not found: {task_name}; give one of {', '.join(names)}, or module:Class"
         )
     return entry._replace(name=task_name)
 

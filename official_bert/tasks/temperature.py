@@ -45,8 +45,8 @@ def check_number(name: str, value: float | None, lowest: float, highest: float) 
     if value is None or (has_type(value, float) and lowest <= value <= highest):
         return value
     raise InputError(
-        f"the model's record has {name} {value!r}, which no training wrote; restore it, or "
-        "export the model anew"
+        f"the model's record (task.json or export.json) has {name} {value!r}, which no training "
+        "wrote; restore the file, or export the model again"
     )
 
 

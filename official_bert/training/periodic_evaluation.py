@@ -98,7 +98,7 @@ class PeriodicEvaluation:
 
     def _evaluate(self, step: int):
         metrics = {name: float(value) for name, value in self.measure().items()}
-        # A run that is killed before goes on from an earlier step, and evaluates this one again.
+        # A run that is killed before resumes from an earlier step, and evaluates this one again.
         self.finish_saving()
         texts = {name: f"{value:.4g}" for name, value in sorted(metrics.items())}
         shown_texts = reporting.select_shown(texts, self.main_metric)

@@ -77,7 +77,7 @@ def choose_seed(options: TrainingOptions, checkpoints: CheckpointManager) -> int
         return new_seed if options.random_seed is None else options.random_seed
     if options.random_seed not in (None, saved):
         logging.warning(
-            "--random_seed=%d is not used: the run goes on with its seed", options.random_seed
+            "--random_seed=%d is not used: the resumed run keeps its seed", options.random_seed
         )
     return saved
 
@@ -141,7 +141,7 @@ def load_weights(
         )
     if options.init_checkpoint and checkpoints.latest:
         logging.info(
-            "The weights of %s are not used: %s goes on from %s",
+            "The weights of %s are not used: %s resumes from %s",
             options.init_checkpoint,
             checkpoints.output_dir,
             checkpoints.latest,
@@ -330,7 +330,7 @@ def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int) -> 
     changed = run_log.changed_flags(before, now, names=names, options_class=type(options))
     if changed:
         logging.warning(
-            "%s goes on from step %d with other flags than before: %s", run_dir, step, changed
+            "%s resumes from step %d with other flags than before: %s", run_dir, step, changed
         )
 
 
@@ -390,8 +390,8 @@ def warn_of_other_records(
         return
     newer = [file for file, (_, time) in records.items() if time > before["newest"]]
     logging.warning(
-        "%s goes on from step %d, but since its start files were written anew under the same "
-        "names: %s; if they hold other records, the run goes on at its position in these",
+        "%s resumes from step %d, but since its start files were written anew under the same "
+        "names: %s; if they hold other records, the run resumes at its position in these",
         options.output_dir,
         step,
         ", ".join(newer or options.input_file),
@@ -406,7 +406,7 @@ def recovery_hint(options: TrainingOptions, latest: str | None) -> str:
         latest: the prefix of the last checkpoint.
     """
     return (
-        f"the last checkpoint is valid: {latest}, from which the same command goes on; "
+        f"the last checkpoint is valid: {latest}, from which the same command resumes; "
         f"{options.bias_remedy}lower --learning_rate or lengthen its warm-up "
         f"(--{options.warmup_flag}); to go further back, give an older checkpoint as "
         "--init_checkpoint, and another --output_dir"

@@ -519,7 +519,7 @@ class Trainer:
             latest = self.checkpoints.latest
             if not isinstance(error, Exception):  # Ctrl-C or SIGTERM
                 logging.warning(
-                    "Stopped after step %d; %s is saved, and the same command goes on from it",
+                    "Stopped after step %d; %s is saved, and the same command resumes from it",
                     self.global_step,
                     latest,
                 )

@@ -196,7 +196,7 @@ class Workers:
             raise WorkerLost(
                 f"worker {self.index} of {self.count} ends, since {self._names_in(error)} has "
                 "ended or cannot be reached; see the log of that worker, and start all workers "
-                "again with the same command, which goes on from the last checkpoint"
+                "again with the same command, which resumes from the last checkpoint"
             ) from error
 
     def _names_in(self, error: tf.errors.OpError) -> str:

@@ -212,7 +212,7 @@ def test_a_corrupt_checkpoint_is_passed_over_once_and_for_all(tmp_path, name, ca
     assert manager.read_newest_valid(manager.restore)
     assert f"{path} is corrupt (" in caplog.text
     older = f"{tmp_path}/model.ckpt-20"
-    assert f"training goes on from step 20, that of the older {older}" in caplog.text
+    assert f"training resumes from step 20, that of the older {older}" in caplog.text
     assert manager.variables["w"].numpy().tolist() == [20.0, -20.0]
     assert manager.latest_step() == 20
     assert manager.saved_input_value("seed") == 2

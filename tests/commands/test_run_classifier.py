@@ -136,7 +136,7 @@ def refuse(options, sentence, **changes):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"task_name": "sentiment"}, "Task not found: sentiment; it is one of"),
+        ({"task_name": "sentiment"}, "Task not found: sentiment; give one of"),
         (
             {"task_name": "CoLA", "labels": ["1", "0"]},
             "--labels: only goes with --task_name=text, not CoLA",

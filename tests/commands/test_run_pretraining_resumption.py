@@ -136,7 +136,7 @@ def test_a_folder_goes_on_with_other_flags_where_it_stopped(base, tmp_path):
         "--dtype=float16 (float32 before), --optimizer_type=lamb (adamw before), "
         "--num_train_steps=4 (2 before)\n"
     )
-    message = f"{tmp_path} goes on from step 2 with other flags than before: {changed_flags}"
+    message = f"{tmp_path} resumes from step 2 with other flags than before: {changed_flags}"
     assert message in log
     assert loss_scale_in(tmp_path / "input.ckpt-4-0") == {
         "loss_scale": 2.0**15,

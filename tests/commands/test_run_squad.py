@@ -279,7 +279,7 @@ def test_flags_that_do_not_go_together_are_named(base, given, sentence):
 def test_training_without_an_answer_is_refused(base, tmp_path, questions, context):
     path = write_squad(tmp_path, questions, context)
     with pytest.raises(
-        InputError, match=f"^{path}: has no question whose answer stands in its document; correct"
+        InputError, match=f"^{path}: has no question whose answer is in its document; correct"
     ):
         run(base, do_train=True, train_file=path)
 

@@ -223,8 +223,8 @@ ROWS = [
         row(f"mining {given}", lambda folder, given=given: mining(folder, given), says)
         for given, says in (
             ("--skip_top=50", "leaves none of --top_k=50; give a smaller one"),
-            ("--margin=-0.1", "must lie between 0 and 2"),
-            ("--max_score=1.5", "must lie between -1 and 1"),
+            ("--margin=-0.1", "must be between 0 and 2"),
+            ("--max_score=1.5", "must be between -1 and 1"),
             ("--num_negatives=0", "must be at least 1"),
             ("--has_header=no", "--has_header=no: must be true or false"),
             ("--columns=anchor=a", "--columns: this flag is now --text_a_column"),

@@ -306,7 +306,7 @@ def test_a_request_that_the_model_refuses_is_reported_in_its_place(version, tmp_
     found = answers(version, tmp_path)
     for answer, expected in zip(found[:3], wanted[:3], strict=True):
         assert answer["label"] == expected["label"]
-    assert "cannot answer (no memory left)" in found[3]["error"]
+    assert "the prediction failed (no memory left)" in found[3]["error"]
 
 
 def answers(version: pathlib.Path, folder: pathlib.Path) -> list[dict]:

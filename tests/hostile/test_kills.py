@@ -258,7 +258,7 @@ def _assert_whole(out: pathlib.Path):
 
 @pytest.mark.long
 def test_two_processes_on_one_folder(folder):
-    """The second says who is there; after a kill of the first it goes on from what that one
+    """The second says who is there; after a kill of the first it resumes from what that one
     saved.
     """
     out = folder / "out"

@@ -368,7 +368,7 @@ def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
         ended = end_of(*pretraining(folder, *flags))
         assert ended.status == status
         saved = (
-            f"{folder}/out/model.ckpt-{saved_step} is saved, and the same command goes on from it"
+            f"{folder}/out/model.ckpt-{saved_step} is saved, and the same command resumes from it"
         )
         assert f"Stopped after step 5; {saved}" in ended.log
         assert (INTERRUPTED in ended.log) == (number == signal.SIGINT)

@@ -160,7 +160,7 @@ def test_training_goes_on_from_the_checkpoint_before_a_corrupt_one(run, names, h
         damage(run / "out" / name, how)
     ended = assert_ends_at_step_6(run)
     warnings = [line for line in ended.log.splitlines() if "is corrupt" in line]
-    end = f"): training goes on from step {step}, that of the older {run}/out/model.ckpt-{step}"
+    end = f"): training resumes from step {step}, that of the older {run}/out/model.ckpt-{step}"
     for name, line in zip(names, warnings, strict=True):
         assert line.startswith(f"{run}/out/{name} is corrupt (")
         assert line.endswith(end)
@@ -209,7 +209,7 @@ def test_evaluations_of_lost_steps_are_made_again(folder):
     assert ended.status == 0, ended.sentence
     (line,) = [line for line in ended.log.splitlines() if "is corrupt" in line]
     assert line.startswith(f"{out}/model.ckpt-6.index is corrupt (")
-    assert line.endswith(f"): training goes on from step 4, that of the older {out}/model.ckpt-4")
+    assert line.endswith(f"): training resumes from step 4, that of the older {out}/model.ckpt-4")
     assert_ends_as_expected(folder)
     history = run_log.read(str(out), run_log.EVALUATION)
     assert history == run_log.read(str(expected), run_log.EVALUATION)
@@ -218,7 +218,7 @@ def test_evaluations_of_lost_steps_are_made_again(folder):
 
 
 def test_a_loss_that_is_not_a_number_says_where_to_go_on(run):
-    """A run that goes on from step 4 with a rate of 2e9: weights of that size give no finite
+    """A run that resumes from step 4 with a rate of 2e9: weights of that size give no finite
     loss.
     """
     out = run / "out"
@@ -234,7 +234,7 @@ def test_a_loss_that_is_not_a_number_says_where_to_go_on(run):
     assert ended.status == 1
     assert "the loss is nan between steps 6 and 7" in ended.sentence
     assert (
-        f"the last checkpoint is valid: {out}/model.ckpt-4, from which the same command goes on"
+        f"the last checkpoint is valid: {out}/model.ckpt-4, from which the same command resumes"
         in ended.sentence
     )
     for remedy in (

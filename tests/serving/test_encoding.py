@@ -21,7 +21,11 @@ def test_the_length_is_that_asked_for_or_recorded_or_the_longest(asked, recorded
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (513, "max_seq_length=513: the model was made for sequences up to 512 tokens"),
+        (
+            513,
+            "max_seq_length=513: the model was made for sequences up to 512 tokens; "
+            "give a smaller number",
+        ),
         (0, "max_seq_length=0: must be a positive whole number"),
         (True, "max_seq_length=True: must be a positive whole number"),
         ("9", "max_seq_length='9': must be a positive whole number"),

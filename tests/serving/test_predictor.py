@@ -442,7 +442,7 @@ def test_a_model_that_reads_text_answers_the_same(make, kind):
     assert_alike(list(text.answers(requests)), expected)
     if kind == "ner":
         assert predictor_of(text_export, pre_tokenized=False)(requests[0]) == text(requests[0])
-        sentence = rf"^pre_tokenized=True: {text.path} reads text itself, with what it was exported"
+        sentence = rf"^pre_tokenized=True: {text.path} has a text graph with the settings of its"
         with refusal(sentence):
             predictor_of(text_export, pre_tokenized=True)
         text_export = make(kind, export_text=True, pre_tokenized=True)
@@ -454,7 +454,7 @@ def test_a_model_that_reads_text_answers_the_same(make, kind):
         text = predictor_of(text_export, pooling="none")
         assert_alike(text(*PAIRS[0]), tensors(*PAIRS[0]))
     if kind == "squad":
-        sentence = rf"^n_best_size=3: {text.path} reads text itself, with what it was exported"
+        sentence = rf"^n_best_size=3: {text.path} has a text graph with the settings of its"
         with refusal(sentence):
             Predictor(text.path, n_best_size=3)
 
@@ -721,10 +721,10 @@ def test_a_mask_that_the_model_does_not_read_is_refused(make, export_text):
     fits = "cat " * (length - 3) + "[MASK]"
     longer = "cat " * (length - 2) + "[MASK]"
     assert len(predictor(fits)["masks"]) == 1
-    message = rf"the \[MASK\] lies behind the {length} tokens that the model reads"
+    message = rf"the \[MASK\] is behind the {length} tokens that the model reads"
     with refusal(message):
         predictor.fill_mask(longer)
-    message = rf"1 of 2 \[MASK\] lie behind the {length} tokens"
+    message = rf"1 of 2 \[MASK\] are behind the {length} tokens"
     with refusal(message):
         predictor(f"[MASK] {fits}")
 

@@ -116,9 +116,7 @@ def test_a_clean_process_answers(made_of, tmp_path):
 
 
 def test_what_cannot_be_exported_is_said(tmp_path):
-    with pytest.raises(
-        InputError, match="--export_text: the task does not say what it answers to text"
-    ):
+    with pytest.raises(InputError, match="--export_text: the task has no graph that reads text"):
         check_text_export(types.SimpleNamespace(text_inputs={}))
     make_checkpoint(tmp_path, "squad")
     options = export_options(tmp_path, "squad", export_text=True, max_query_length=21)

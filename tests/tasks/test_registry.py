@@ -128,7 +128,7 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
 @pytest.mark.parametrize(
     ("task_name", "sentence"),
     [
-        ("quora", "Task not found: quora; it is one of CoLA, .*, XNLI, text, .*or module:Class"),
+        ("quora", "Task not found: quora; give one of CoLA, .*, XNLI, text, .*or module:Class"),
         (
             "made_up_package.absent:Mine",
             "no module 'made_up_package.absent'; put its folder on PYTHONPATH",

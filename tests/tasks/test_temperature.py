@@ -313,7 +313,7 @@ def test_a_calibrated_tagger(tmp_path):
 
 @pytest.mark.parametrize("value", [0.0, -1.0, 0.049, 20.1, "2", True, float("nan")])
 def test_a_temperature_that_no_training_wrote_is_refused(value):
-    message = f"^the model's record has temperature {value!r}, which no training wrote"
+    message = rf"^the model's record \(task.json or export.json\) has temperature {value!r}, which no training wrote"
     with pytest.raises(InputError, match=message):
         check_temperature(value)
     settings = ClassificationSettings(temperature=value, do_train=True)

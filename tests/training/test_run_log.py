@@ -39,7 +39,7 @@ def test_the_line_of_a_start(tmp_path):
 
 
 def test_lines_of_lost_steps_are_not_read(tmp_path):
-    """A training goes on from step 20, of which an earlier one had lost the checkpoint of step
+    """A training resumes from step 20, of which an earlier one had lost the checkpoint of step
     30.
     """
     folder = str(tmp_path)

@@ -103,7 +103,7 @@ def test_what_may_change_is_named(tmp_path, caplog, options_class, now, words):
         assert not caplog.records
         starting_point.refuse_fixed_flags(changed)
         starting_point.warn_of_changed_flags(changed, str(tmp_path), 4)
-    assert f"{tmp_path} goes on from step 4 with other flags than before: " in caplog.text
+    assert f"{tmp_path} resumes from step 4 with other flags than before: " in caplog.text
     assert words in caplog.text
 
 

@@ -26,18 +26,17 @@ class AdaptationOptions:
         fixed_by_training=True,
         help="Train, instead of the encoder, two matrices of this rank, such as 8, beside each "
         "dense layer of its layers, attention and feed-forward network (LoRA; Hu et al., 2021), "
-        "and the head. A higher --learning_rate is usual, such as 5e-4. adapters.safetensors in "
-        "--output_dir has only what was trained; whatever reads the folder adds it to the weights "
-        "of the encoder.",
+        "and the head. A higher --learning_rate is usual, such as 5e-4. --output_dir contains the "
+        "whole model; its file adapters.safetensors contains only the trained weights, for "
+        "load_adapters.",
     )
     layer_wise_lr_decay: float = option(
         1.0,
         check=(lambda decay: 0.0 < decay <= 1.0, "must be above 0 and at most 1"),
         changes_training=True,
-        help="What the learning rate of an encoder layer is multiplied by to become that of the "
-        "layer below it, such as 0.9 (Howard and Ruder, 2018; Sun et al., 2019; Clark et al., "
-        "2020). The head, the pooler and the last layer have --learning_rate, the embeddings have "
-        "the lowest.",
+        help="The factor from the learning rate of each encoder layer to that of the layer below "
+        "it, such as 0.9 (Howard and Ruder, 2018; Sun et al., 2019; Clark et al., 2020). The head, "
+        "the pooler and the last layer have --learning_rate, the embeddings have the lowest.",
     )
     reinit_layers: int | None = option(
         None,
@@ -45,5 +44,5 @@ class AdaptationOptions:
         fixed_by_training=True,
         help="The number of encoder layers, counted from the output, that with the pooler do not "
         "start with their pre-trained weights but with random ones, such as 1 (Zhang et al., "
-        "2021). 0 draws the pooler alone anew.",
+        "2021). 0 initialises only the pooler at random.",
     )

@@ -117,7 +117,14 @@ def write_results(
 
 def _make_table(rows: Sequence[Row]) -> str:
     metric = rows[0]["metric"]
-    heads = ["model, format, weights", metric, "ms a text", "texts a second", "MB", "on the front"]
+    heads = [
+        "model, format, weights",
+        metric,
+        "ms a text",
+        "texts a second",
+        "MB",
+        "Pareto-optimal",
+    ]
     cells = []
     for row in rows:
         cells.append(

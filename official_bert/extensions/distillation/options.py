@@ -18,8 +18,8 @@ class DistillationOptions:
         None,
         changes_training=True,
         names_model=True,
-        help="The folder or the name of a trained model, usually a larger one with the same "
-        "vocabulary, whose outputs the model learns, too (distillation). In fine-tuning it is the "
+        help="Distil from this model: its folder or its name. It is usually larger, has the same "
+        "vocabulary, and the trained model learns its outputs. In fine-tuning it is the "
         "--output_dir of a training on the same task.",
     )
     distillation_weight: float = option(
@@ -36,8 +36,8 @@ class DistillationOptions:
         changes_training=True,
         only_with={"teacher": ()},
         help="With --teacher, what its logits and those of the model are divided by before the "
-        "softmax, so that the less probable labels count more (Hinton et al., 2015). Scores have "
-        "none.",
+        "softmax, so that the less probable labels count more (Hinton et al., 2015). It does not "
+        "apply to regression.",
     )
 
 
@@ -53,10 +53,10 @@ class PretrainingDistillationOptions(DistillationOptions):
         ),
         changes_training=True,
         only_with={"teacher": ()},
-        help="With --teacher, what the model learns of it, separated by commas, as a sum: logits "
-        "(the default), those of masked words; hidden, the outputs of its layers, through a linear "
-        "map (Jiao et al., 2020); attention_relations, how its queries, its keys and its values "
-        "are related (Wang et al., 2021).",
+        help="With --teacher, what the model learns from it, separated by commas; the losses are "
+        "added. logits (the default): those of masked words. hidden: the outputs of its layers, "
+        "through a linear map (Jiao et al., 2020). attention_relations: how its queries, its keys "
+        "and its values are related (Wang et al., 2021).",
     )
     teacher_layer: int | None = option(
         None,
@@ -100,14 +100,15 @@ class StudentOptions(ConfigOptions, TokenizerOptions):
         None,
         basic=True,
         check=between(1, 1000),
-        help="How many layers the student keeps instead: the first, the last, and others evenly "
-        "between them, rounded down. 3 of 12 are 0, 5 and 11. A single one is the first.",
+        help="In place of --keep_layers, how many layers the student keeps: the first, the last, "
+        "and others evenly between them, rounded down. 3 of 12 are 0, 5 and 11. A single one is "
+        "the first.",
     )
     size: str | None = option(
         None,
         basic=True,
-        help="Make, instead, a new model with random weights, by the name of its size: L4_H256 has "
-        "4 layers of width 256. There are 2, 4, 6, 8, 10, 12 layers of 128, 256, 512, 768 (Turc et "
-        "al., 2019), base and the like.",
+        help="In place of --keep_layers and --num_layers, a new model of this size with random "
+        "weights: L4_H256 has 4 layers of width 256. There are 2, 4, 6, 8, 10, 12 layers of 128, "
+        "256, 512, 768 (Turc et al., 2019), base and the like.",
     )
     random_seed: int = option(12345, check=SEED, help="The seed of the random weights of --size.")

@@ -153,19 +153,22 @@ def check_teacher(
     if LOGITS in names and config.vocab_size != teacher_config.vocab_size:
         raise InputError(
             f"{flag}: its vocab_size is {teacher_config.vocab_size}, and {config.vocab_size} of "
-            "the student"
+            f"the student; give --distillation={HIDDEN} or {RELATIONS}, or another teacher"
         )
     layer = flags.teacher_layer
     if layer is not None and layer >= teacher_config.num_hidden_layers:
         last_layer = teacher_config.num_hidden_layers - 1
-        raise InputError(f"--teacher_layer={layer}: the teacher has the layers 0 to {last_layer}")
+        raise InputError(
+            f"--teacher_layer={layer}: the teacher has the layers 0 to {last_layer}; give one of "
+            "these"
+        )
     num_heads = flags.relation_heads or teacher_config.num_attention_heads
     width = config.hidden_size
     teacher_width = teacher_config.hidden_size
     if RELATIONS in names and (width % num_heads or teacher_width % num_heads):
         raise InputError(
             f"--relation_heads={num_heads}: does not divide the widths {width} of the student and "
-            f"{teacher_width} of the teacher"
+            f"{teacher_width} of the teacher; give a divisor of both"
         )
 
 

@@ -64,7 +64,7 @@ def open_teacher(
     if max_seq_length > longest:
         raise InputError(
             f"--max_seq_length={max_seq_length}: --teacher={path} was made for sequences up to "
-            f"{longest} tokens"
+            f"{longest} tokens; give a smaller number, or another teacher"
         )
     return teacher
 

@@ -1,4 +1,4 @@
-"""A model of embeddings: the files of sentence-transformers, or the record of a training here."""
+"""The folder of an embedding model, of sentence-transformers or of a training here."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class SentenceTransformersLayout(EmbeddingLayout):
         modules = self.modules
         if rules := modules.rules_without_field(folder.tokenizer_config()):
             raise InputError(
-                f"{self.path}: has {rules[0]}, which SentenceEncoder reads and an export does not"
+                f"{self.path}: has {rules[0]}, which exports do not support; use SentenceEncoder"
             )
         if modules.similarity != COSINE and not modules.is_normalized:
             errors.warn(
@@ -116,8 +116,8 @@ class SentenceTransformersLayout(EmbeddingLayout):
         modules = self.modules
         if modules.lowers_beside(folder.tokenizer_config()):
             raise InputError(
-                f"{self.path}: has do_lower_case beside a cased tokenizer, which a student cannot "
-                "keep"
+                f"{self.path}: has do_lower_case with a cased tokenizer, which is not supported "
+                "for teachers; give another model"
             )
         for rule in modules.rules_without_field(None):
             errors.warn("%s: has %s, which the student lacks", self.path, rule)

@@ -1,4 +1,4 @@
-"""The model of embeddings: an encoder, the pooling of its last layer, and the layers behind it."""
+"""The embedding model: an encoder, the pooling of its last layer, and the layers behind it."""
 
 from typing import Any
 

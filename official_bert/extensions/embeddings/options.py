@@ -1,4 +1,4 @@
-"""The flags of run_embeddings, and those that export_saved_model gets for models of embeddings."""
+"""The flags of run_embeddings, and those that export_saved_model gets for embedding models."""
 
 import dataclasses
 from typing import ClassVar
@@ -74,22 +74,23 @@ class EmbeddingOptions(RelatedTextsOptions):
         basic=True,
         choices=LOSSES,
         fixed_by_training=True,
-        help="What the training minimises. multiple_negatives_ranking: for each first text, find "
-        "its second among those of the whole batch, and among hard negatives if the examples have "
-        "some. simcse: the same with one sentence under two dropout masks. cosent, "
-        "cosine_similarity: order pairs, or let their cosine be, as their scores say. triplet: the "
-        "second text nearer than the third. mse: the vectors of --teacher. margin_mse: how much "
-        "better a reranker scores the second text than the third. gist: "
-        "multiple_negatives_ranking, but texts that --teacher takes for right are no negatives. "
-        "angle: cosent with angles of complex numbers. contrastive, online_contrastive: pairs of "
-        "label 1 near, those of label 0 apart; the second learns from the hard pairs of a batch.",
+        help="What the training minimises. multiple_negatives_ranking: for each anchor, find its "
+        "positive among those of the whole batch, and among hard negatives if the examples have "
+        "some. gist: the same, without the negatives that --teacher takes for positives. simcse: "
+        "the same with one sentence under two dropout masks. cosent: order pairs by their scores. "
+        "angle: cosent with angles of complex numbers. cosine_similarity: the cosine of a pair is "
+        "its score. contrastive: pairs of label 1 are near, those of label 0 apart. "
+        "online_contrastive: the same for the hard pairs of a batch. triplet: the positive is "
+        "nearer than the negative. margin_mse: the positive is better than the negative by as much "
+        "as a reranker says. mse: the vectors of --teacher.",
     )
     matryoshka: list[str] | None = option(
         None,
         check=(_are_widths, "must be different positive whole numbers, separated by commas"),
         fixed_by_training=True,
-        help="Apply the loss to the first components of the vectors, too: all wanted numbers of "
-        "components, such as 768,384,128,64. Cut vectors can then be used (Kusupati et al., 2022).",
+        help="The numbers of first components of the vectors to which the loss is applied, "
+        "separated by commas, such as 768,384,128,64. Vectors can then be cut to these (Kusupati "
+        "et al., 2022).",
     )
     scale: float = option(
         20.0,
@@ -103,15 +104,16 @@ class EmbeddingOptions(RelatedTextsOptions):
         False,
         changes_training=True,
         only_with={"loss": ("multiple_negatives_ranking", "simcse")},
-        help="With multiple_negatives_ranking, find the first text among those of the batch by its "
-        "second, too.",
+        help="With multiple_negatives_ranking, also find the anchor of each positive among those "
+        "of the batch.",
     )
     triplet_margin: float = option(
         5.0,
         check=POSITIVE,
         changes_training=True,
         only_with={"loss": ("triplet",)},
-        help="With triplet, by how much the third text must be farther, as a Euclidean distance.",
+        help="With triplet, by how much the negative must be farther than the positive, as a "
+        "Euclidean distance.",
     )
     contrastive_margin: float = option(
         0.5,
@@ -186,7 +188,7 @@ class EmbeddingOptions(RelatedTextsOptions):
     )
     vectors: str | None = option(
         None,
-        help="Evaluate, instead of a model, an export, or the vectors of another system: a .npy "
-        "file with those of the different texts of --dev_file, in the order in which they come, as "
-        "in test_texts.jsonl of --do_predict.",
+        help="Evaluate an export, or the vectors of another system, in place of a model. The "
+        "vectors are a .npy file with those of the different texts of --dev_file in their order, "
+        "as in test_texts.jsonl of --do_predict.",
     )

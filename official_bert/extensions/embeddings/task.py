@@ -219,7 +219,7 @@ class EmbeddingTask(Task):
         if any(one > width for one in widths):
             raise InputError(
                 f"--matryoshka={','.join(map(str, widths))}: the vectors of the model have {width} "
-                "components"
+                "components; give no larger number"
             )
         if self._settings.loss == "angle" and any(one % 2 for one in (width, *widths)):
             raise InputError(

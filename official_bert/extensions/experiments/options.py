@@ -17,7 +17,8 @@ class ExperimentOptions:
     )
     scale: str = option(
         "desk",
-        help="The sizes of models and data, a name in scales.toml: smoke, desk, small or paper.",
+        help="The sizes of models and data, a name in scales.toml: smoke, desk, desk_recipe, small "
+        "or paper.",
     )
     data_dir: str = option("data", help="The folder of the corpus and of the tasks' data.")
     output_dir: str = option(
@@ -60,4 +61,4 @@ class ExperimentOptions:
     @property
     def resume_hint(self) -> str:
         """What a user is told whose run was interrupted."""
-        return "the same command goes on where it was"
+        return "the same command resumes where it stopped"

@@ -32,13 +32,13 @@ class FewShotOptions(TableFormat):
         None,
         basic=True,
         help="The column of the text, by name or by number from 0. Without this flag it is the "
-        "column called text, sentence or sentence1, or the only one besides the label.",
+        "column called text, text_a, sentence or sentence1, or the only one besides the label.",
     )
     label_column: str | None = option(
         None,
         basic=True,
-        help="The column of the label. Without this flag it is the column called label, or the "
-        "only one besides the text.",
+        help="The column of the label. Without this flag it is the column called label or labels, "
+        "or the only one besides the text.",
     )
     loss: str = option(
         COSINE_SIMILARITY,
@@ -51,8 +51,8 @@ class FewShotOptions(TableFormat):
     num_pairs: int = option(
         20,
         check=SIZE,
-        help="The number of pairs that each text begins with a text of its own label, and as many "
-        "with a text of another one.",
+        help="For each text, the number of pairs with texts of its label. As many pairs are with "
+        "texts of other labels.",
     )
     train_encoder: bool = option(
         True,

@@ -1,7 +1,7 @@
 """Classifies texts by the names of the labels: a method of Predictor.
 
 A model of natural language inference says how well "This example is about trains." follows from a
-text (Yin et al., 2019). A model of embeddings compares the text with the names of the labels.
+text (Yin et al., 2019). An embedding model compares the text with the names of the labels.
 """
 
 from __future__ import annotations

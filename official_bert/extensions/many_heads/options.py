@@ -49,8 +49,8 @@ class HeadExportOptions:
         basic=True,
         choices=(SAVED_MODEL, *export_formats()),
         help="What runs the export: TensorFlow and its server (saved_model, the default), or "
-        "another runtime, such as onnxruntime (onnx), which computes all heads. The formats other "
-        "than saved_model need the extra official-bert[runtimes].",
+        "another runtime, such as onnxruntime (onnx), which computes all heads. onnx and litert "
+        "need the extra official-bert[runtimes], openvino needs official-bert[nncf].",
     )
 
 

@@ -1,9 +1,9 @@
-"""The tasks of MTEB: an adapter by which the package `mteb` evaluates models of embeddings."""
+"""The tasks of MTEB: an adapter by which the package `mteb` evaluates embedding models."""
 
 from official_bert.extension import Extension
 
 EXTENSION = Extension(
     name="mteb_tasks",
-    summary="Evaluates models of embeddings on the tasks of MTEB.",
+    summary="Evaluates embedding models on the tasks of MTEB.",
     public={"MtebEncoder": "official_bert.extensions.mteb_tasks.encoder:MtebEncoder"},
 )

@@ -350,7 +350,7 @@ def _open_lines(
         num_done = 0
         if files.exists(lines) and files.exists(header) and _is_same_run(header, identity):
             num_done = _truncate_to_whole_windows(lines, pairs, window_size)
-            logging.info("%s: goes on behind %d lines of a run that was killed", path, num_done)
+            logging.info("%s: resumes after %d lines of a run that was killed", path, num_done)
         else:
             with contextlib.suppress(FileNotFoundError):
                 files.remove(lines)

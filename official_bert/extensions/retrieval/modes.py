@@ -1,4 +1,4 @@
-"""The modes of predict for models of embeddings: --index and --search."""
+"""The modes of predict for embedding models: --index and --search."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ class SearchOptions(HitOptions):
     index: str | None = option(
         None,
         basic=True,
-        help="With a model of vectors, embed the lines and write this file, an .npz file with the "
-        "texts and their vectors, in place of answers.",
+        help="With an embedding model, write this file, an .npz file with the lines and their "
+        "embeddings, in place of answers.",
     )
     search: str | None = option(
         None,
@@ -28,7 +28,7 @@ class SearchOptions(HitOptions):
     vectors_file: str | None = option(
         None,
         basic=True,
-        help="With a model of vectors, write the vector of each line into this .npy file, in "
+        help="With an embedding model, write the embedding of each line into this .npy file, in "
         "bounded memory. After a kill, the same command resumes.",
     )
     query_prompt: str | None = option(
@@ -62,15 +62,15 @@ class SearchOptions(HitOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MiningOptions(TextTables):
-    resume_hint: ClassVar[str] = "the same command goes on behind the lines that are finished"
+    resume_hint: ClassVar[str] = "the same command resumes after the finished lines"
 
     input_file: str = option(
         help="The pairs: TSV, CSV, JSON lines or Parquet files with names of columns, with commas "
         "between, or a glob."
     )
     model: str = option(
-        help="The model of vectors that finds the negatives: an export of --task_name=embedding, "
-        "or a folder of sentence-transformers."
+        help="The embedding model that finds the negatives: the --output_dir of run_embeddings, an "
+        "export of it, a folder of sentence-transformers, or a name."
     )
     output_file: str = option(
         help="The file to write, with a JSON object for each pair: anchor, positive, and negative, "
@@ -79,8 +79,8 @@ class MiningOptions(TextTables):
     corpus_file: str | None = option(
         None,
         basic=True,
-        help="The texts to choose from, one a line, or an .npz file of official-bert predict "
-        "--index; by default all positives.",
+        help="The texts to choose from: a file with one text a line, a table, or an .npz file of "
+        "official-bert predict --index. Without this flag they are all positives.",
     )
     num_negatives: int = option(
         5,
@@ -103,13 +103,13 @@ class MiningOptions(TextTables):
     margin: float | None = option(
         None,
         basic=True,
-        check=(lambda margin: 0 <= margin <= 2, "must lie between 0 and 2"),
+        check=(lambda margin: 0 <= margin <= 2, "must be between 0 and 2"),
         help="The cosine of a negative is at least this far below that of the positive.",
     )
     max_score: float | None = option(
         None,
         basic=True,
-        check=(lambda score: -1 <= score <= 1, "must lie between -1 and 1"),
+        check=(lambda score: -1 <= score <= 1, "must be between -1 and 1"),
         help="The highest cosine of a negative with its anchor.",
     )
     batch_size: int = option(

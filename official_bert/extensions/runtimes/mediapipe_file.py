@@ -1,6 +1,6 @@
 """Writes mediapipe.tflite: a model that MediaPipe's text tasks call with a text.
 
-In: a classifier or a model of embeddings that reads one text. Out: a TFLite file with one input
+In: a classifier or an embedding model that reads one text. Out: a TFLite file with one input
 shape, one output, and metadata with the tokenizer, the vocabulary and the labels.
 """
 

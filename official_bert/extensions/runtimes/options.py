@@ -77,6 +77,6 @@ class RuntimeOptions(PredictorSettings):
     runtime: str = option(
         AUTO,
         choices=(AUTO, TENSORFLOW, *_RUNTIME_NAMES),
-        help="What computes an export. auto answers a small batch with each runtime of its formats "
-        "that is installed, when it opens the model, and keeps the fastest.",
+        help="What computes an export. auto times each installed runtime of its formats on a small "
+        "batch when it opens the model, and keeps the fastest.",
     )

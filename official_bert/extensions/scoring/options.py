@@ -17,8 +17,8 @@ class ScoreOptions:
         None,
         choices=SCORE_METHODS,
         help="With the folder of a pre-trained model, answer each line with the logarithm of its "
-        "probability: within_word hides the later pieces of a word from its first ones, pll the "
-        "predicted piece alone.",
+        "probability. pll predicts each piece from all others. within_word also masks the later "
+        "pieces of its word.",
     )
 
 
@@ -29,8 +29,8 @@ class MinimalPairsOptions:
     score: str = option(
         WITHIN_WORD,
         choices=SCORE_METHODS,
-        help="How a sentence is scored: within_word hides the later pieces of a word from its "
-        "first ones, pll the predicted piece alone. A left-to-right model has one score.",
+        help="How a sentence is scored. pll predicts each piece from all others. within_word also "
+        "masks the later pieces of its word. A left-to-right model has one score.",
     )
     num_records: int | None = option(
         None, check=SIZE, help="Only the first pairs of each file, as many as this."

@@ -60,7 +60,9 @@ def check_request(predictor: Predictor, texts: Sequence[str]) -> None:
         InputError: the request is a pair, or a text has a character that no text may have.
     """
     if len(texts) != 1:
-        raise InputError(f"a score is of a single text, and not of {len(texts)} texts")
+        raise InputError(
+            f"scores are for single texts, and this request has {len(texts)}; join them"
+        )
     predictor.check_characters(texts)
 
 

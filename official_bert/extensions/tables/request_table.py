@@ -278,7 +278,7 @@ class RequestTable(InputTable):
         sentence = str(error).removeprefix(f"{row.where}: ")
         remedy = "correct it"
         if self._mode.writes_answers:
-            remedy += ", or give --on_error=report to go on"
+            remedy += ", or give --on_error=report to continue"
         return InputError(f"{row.where}: {sentence}; {remedy}")
 
     def _decide_columns(self, names: list[str]) -> Columns:

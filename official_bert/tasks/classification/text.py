@@ -218,7 +218,10 @@ class TextProcessor(DataProcessor):
         if self.is_regression:
             return None
         if self._labels is None:
-            raise InputError("--labels: are not known; name them, or read the training file first")
+            raise InputError(
+                "--labels: are not known; name them in the order of the model's outputs, or train "
+                "with --do_train"
+            )
         return list(self._labels)
 
     def _read_table(self, data_dir: str, set_name: str, label_role: Role) -> "_Table":

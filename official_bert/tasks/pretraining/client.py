@@ -59,7 +59,7 @@ class PretrainingClient(TextClient):
             num_cut = num_masks - ids.count(self._tokenizer.mask_id)
             if num_cut:
                 subject = (
-                    f"the {MASK} lies" if num_masks == 1 else f"{num_cut} of {num_masks} {MASK} lie"
+                    f"the {MASK} is" if num_masks == 1 else f"{num_cut} of {num_masks} {MASK} are"
                 )
                 raise InputError(
                     f"{subject} behind the {self.model.max_seq_length} tokens that the model "

@@ -174,7 +174,7 @@ class SquadTask(Task):
         examples = read_squad_examples(path, True, self.rules.version_2_with_negative)
         if not examples:
             raise InputError(
-                f"{path}: has no question whose answer stands in its document; correct its answers "
+                f"{path}: has no question whose answer is in its document; correct its answers "
                 "or give another file"
             )
         random.Random(SHUFFLE_SEED).shuffle(examples)
@@ -189,7 +189,7 @@ class SquadTask(Task):
             return encode_questions(questions, tokenizer, self.rules, gold, **more)
         encoded = encode_training(questions, tokenizer, self.rules)
         if not len(encoded.lengths):
-            raise InputError(f"{path}: its documents are empty; there is nothing to train on")
+            raise InputError(f"{path}: its documents are empty; give another file")
         return encoded
 
     def build_model(self, config: BertConfig, **arguments: Any) -> BertSpans:
@@ -453,7 +453,7 @@ def _check_flags(settings: SquadSettings, rules: SquadRules):
     rules.check_room()
     if rules.null_score_diff_threshold is None and not rules.version_2_with_negative:
         raise InputError(
-            "--null_score_diff_threshold=auto: only goes with --version_2_with_negative"
+            "--null_score_diff_threshold=auto: only goes with --version_2_with_negative; add it"
         )
     if settings.ensemble_dirs is not None:
         if not all(settings.ensemble_dirs or [""]):
@@ -462,7 +462,10 @@ def _check_flags(settings: SquadSettings, rules: SquadRules):
                 "separated by commas"
             )
         if settings.do_train or not settings.do_predict:
-            raise InputError("--ensemble_dirs: only goes with --do_predict, and without --do_train")
+            raise InputError(
+                "--ensemble_dirs: only goes with --do_predict, and without --do_train; give it to "
+                "a command that only predicts"
+            )
     # The runs of a search, which start one by one, would read the file too late.
     if settings.search and settings.predict_file:
         _read_questions(

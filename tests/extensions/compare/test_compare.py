@@ -144,7 +144,7 @@ def test_an_export_that_cannot_answer_is_left_out(models, tmp_path, monkeypatch,
 
     def fail_in_bfloat16(self, signature, inputs):
         if "bfloat16" in self.path:
-            raise InputError(f"{self.path}: cannot answer (a shape)")
+            raise InputError(f"{self.path}: the prediction failed (a shape)")
         return call(self, signature, inputs)
 
     monkeypatch.setattr(OpenedExport, "__call__", fail_in_bfloat16)

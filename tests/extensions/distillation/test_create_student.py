@@ -173,7 +173,7 @@ def test_a_student_of_sentence_transformers_says_how_vectors_are_made(teacher, t
 
     (model / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
     write_tokenizer_config(model, do_lower_case=False)
-    message = "has do_lower_case beside a cased tokenizer, which a student cannot keep"
+    message = "has do_lower_case with a cased tokenizer, which is not supported for teachers"
     with pytest.raises(InputError, match=message):
         make_student(model, "cased", num_layers=2)
 

@@ -251,7 +251,7 @@ def test_truncate_dim_cuts_the_vectors_behind_all_modules(folder, unit_folder):
     encoder = SentenceEncoder(unit_folder, normalize=True)
     np.testing.assert_allclose(encoder.encode(TEXTS), normalize(first_components), atol=1e-6)
 
-    message = "has truncate_dim=5, which SentenceEncoder reads and an export does not"
+    message = "has truncate_dim=5, which exports do not support; use SentenceEncoder"
     with pytest.raises(InputError, match=message):
         build_for_serving(unit_folder)
 
@@ -372,7 +372,7 @@ def test_modules_of_a_folder_are_computed_unless_an_argument_says_otherwise(
         np.testing.assert_allclose(embeddings, vectors, atol=2e-6)
 
     if has_dense:
-        message = "has a Dense module, which SentenceEncoder reads and an export does not"
+        message = "has a Dense module, which exports do not support; use SentenceEncoder"
         with pytest.raises(InputError, match=message):
             build_for_serving(model)
         return
@@ -381,7 +381,7 @@ def test_modules_of_a_folder_are_computed_unless_an_argument_says_otherwise(
     assert task.normalize == is_unit
     (model / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
     (model / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    message = "has do_lower_case beside a cased tokenizer, which SentenceEncoder reads and"
+    message = "has do_lower_case beside a cased tokenizer, which exports do not support"
     with pytest.raises(InputError, match=message):
         build_for_serving(model)
 

@@ -222,7 +222,7 @@ WRONG_TABLES = {
     "[A-b]": "[A-b]: a name may have small letters, digits and underscores only",
     "a = 1": "[a]: must be a table with the flags of a data set",
     "[a]": "[a]: has no task_name; give a task of GLUE, text for a table of your own, or ner",
-    "[a]\ntask_name = 'colla'": "[a]: Task not found: colla; it is one of",
+    "[a]\ntask_name = 'colla'": "[a]: Task not found: colla; give one of",
     "[a]\ntask_name = 'squad'": "[a]: squad cannot be trained with other tasks; give one of",
     "[a]\ntask_name = 'swag'": "[a]: swag cannot be trained with other tasks",
     "[a]\ntask_name = 'multitask'": "[a]: multitask cannot be trained with other tasks",

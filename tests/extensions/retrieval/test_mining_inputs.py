@@ -320,13 +320,13 @@ def test_lines_of_another_run_are_not_kept(killed, caplog, content):
     lines.write_bytes(content)
     caplog.clear()
     assert mine(folder, batch_size=1) == whole
-    assert "goes on behind 0 lines" in caplog.text
+    assert "resumes after 0 lines" in caplog.text
 
 
 def test_what_the_kill_left_is_continued(killed, caplog):
     folder, whole = killed
     assert mine(folder, batch_size=1) == whole
-    assert "goes on behind 1 lines" in caplog.text
+    assert "resumes after 1 lines" in caplog.text
 
 
 def test_pairs_through_a_pipe_are_read_once(tmp_path):

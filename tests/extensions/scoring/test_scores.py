@@ -206,7 +206,7 @@ def test_predict_refuses_to_score_pairs(masked, tmp_path):
         "--score=pll",
     )
     assert ended.status == 1
-    assert "a score is of a single text, and not of 2" in ended.sentence
+    assert "scores are for single texts, and this request has 2" in ended.sentence
 
 
 def test_a_long_text_is_truncated(masked):
@@ -239,5 +239,7 @@ def test_wrong_arguments_are_named(masked):
         predictor.score("the cat", method="x")
     with pytest.raises(InputError, match=r"the field text_a has .* half of a surrogate pair"):
         predictor.score("\ud800")
-    with pytest.raises(InputError, match="a score is of a single text, and not of 2 texts"):
+    with pytest.raises(
+        InputError, match="scores are for single texts, and this request has 2; join them"
+    ):
         predictor.score([("the cat", "a cat")])

@@ -35,7 +35,7 @@ FLAGS = [
         for flags, *sentence in (
             ("--query_flops=-1", "--query_flops=-1.0: must not be negative"),
             ("--document_flops=nan", "--document_flops=nan: must be a finite number"),
-            ("--flops_warmup=2", "--flops_warmup=2.0: must lie between 0 and 1"),
+            ("--flops_warmup=2", "--flops_warmup=2.0: must be between 0 and 1"),
             ("--query_encoder=bm25", "--query_encoder=bm25", "model|idf|lookup"),
             ("--term_activation=gelu", "--term_activation=gelu", "relu|log1p_relu"),
             ("--max_terms=0", "--max_terms=0: must be at least 1"),

@@ -59,7 +59,7 @@ TABLES = [
         "a number as text",
         lambda at: predict(at, '{"text": "a"}\n{"text": 3}\n', name="in.jsonl"),
         "in.jsonl: line 2: text is not a text; give it a text; correct it, or give "
-        "--on_error=report to go on",
+        "--on_error=report to continue",
     ),
     row(
         "an array of objects",
