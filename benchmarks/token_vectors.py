@@ -47,7 +47,7 @@ def measure(arguments: argparse.Namespace):
     paragraphs = paragraphs[: arguments.num_paragraphs]
     pairs = [pair for pair in zip(questions, answers, strict=True) if pair[1] < len(paragraphs)]
     questions, answers = zip(*pairs[: arguments.num_queries], strict=True)
-    queries = encoder.encode_queries(list(questions))
+    queries = encoder.encode_query(list(questions))
     documents = encoder.encode(paragraphs)
     for bits in (32, 8, 4, 2):
         start = time.perf_counter()

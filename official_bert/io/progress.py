@@ -263,15 +263,15 @@ def counted(items: Iterable[T], things: str) -> Iterator[T]:
 
 
 @contextlib.contextmanager
-def shown_in_python(is_shown: bool) -> Iterator[None]:
+def shown_in_python(is_shown: bool | None) -> Iterator[None]:
     """A context in which a Python program shows progress or shows none, whatever it logs.
 
     Args:
-        is_shown: whether progress is shown.
+        is_shown: whether progress is shown; None changes nothing.
     """
     global _python_shows
     before = _python_shows
-    _python_shows = is_shown
+    _python_shows = before if is_shown is None else is_shown
     try:
         yield
     finally:

@@ -293,9 +293,13 @@ class Predictor(Extensible):
         """
         compute_vectors = getattr(self.client, "vectors", None)
         if compute_vectors is None:
+            hint = getattr(
+                self.client,
+                "vectors_hint",
+                "name an export of --task_name=embedding, or a folder of sentence-transformers",
+            )
             raise InputError(
-                f"{self.path}: a model of {self.task_name} gives no vectors of texts; name an "
-                "export of --task_name=embedding, or a folder of sentence-transformers"
+                f"{self.path}: a model of {self.task_name} gives no vectors of texts; {hint}"
             )
         requests = [self._read_request(text) for text in list_texts("texts", texts)]
         vectors = np.empty((0, 0), np.float32)
@@ -304,8 +308,7 @@ class Predictor(Extensible):
             end = start + window_size
             window = compute_vectors(requests[start:end], **settings)
             if start == 0:  # the width is known from here on
-                shape = (len(requests), window.shape[1])
-                vectors = np.empty(shape, np.float32)
+                vectors = np.empty((len(requests), window.shape[1]), np.float32)
             vectors[start:end] = window
         return vectors
 

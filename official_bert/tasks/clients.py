@@ -78,8 +78,9 @@ class Client(Protocol):
     """Answers texts with an export.
 
     The client of an embedding model also has `vectors`: requests -> float32[n, width], the
-    embedding of each. `Predictor.encode` calls it, with its further arguments. That of a model
-    with several heads also has `heads`: the name of a head -> a Predictor of its answers.
+    embedding of each. `Predictor.encode` calls it, with its further arguments. A client without it
+    may have `vectors_hint`, the end of the error: what to use instead. That of a model with several
+    heads also has `heads`: the name of a head -> a Predictor of its answers.
 
     Attributes:
         columns: names of the texts of a request, in order.

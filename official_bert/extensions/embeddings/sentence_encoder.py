@@ -30,8 +30,8 @@ from official_bert.extensions.embeddings.sentence_folder import (
     SentenceModules,
 )
 from official_bert.features import ENCODER_INPUTS
+from official_bert.io import progress
 from official_bert.io.errors import InputError
-from official_bert.io.progress import counted
 from official_bert.model_dir import ModelFolder
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, pool_texts
@@ -316,6 +316,7 @@ class SentenceEncoder(Extensible):
         batch_size: int = 32,
         prompt: str | None = None,
         prompt_name: str | None = None,
+        show_progress_bar: bool | None = None,
     ) -> np.ndarray:
         """Returns the vectors of texts in their order, float32[n, width]; a single text is a list
         of one.
@@ -328,11 +329,13 @@ class SentenceEncoder(Extensible):
             prompt: a text to put before each text, such as "query: "; "" for no prompt.
             prompt_name: without `prompt`, the name of one of `prompts`. Without both, texts get
                 the default prompt of the folder, if it has one.
+            show_progress_bar: whether the progress is shown; by default only where the log has it.
 
         Raises:
             InputError: an argument cannot be used, or the model has no such prompt.
         """
-        return self._encode_role(None, texts, batch_size, prompt, prompt_name)
+        form = self._prompts.make_call_form(self.max_seq_length, None, prompt_name, prompt)
+        return self._encode(form, texts, batch_size, show_progress_bar)
 
     def encode_query(
         self,
@@ -340,6 +343,7 @@ class SentenceEncoder(Extensible):
         batch_size: int = 32,
         prompt: str | None = None,
         prompt_name: str | None = None,
+        show_progress_bar: bool | None = None,
     ) -> np.ndarray:
         """Returns the vectors of queries, float32[n, width]: those of `encode` with the prompt
         "query".
@@ -352,11 +356,13 @@ class SentenceEncoder(Extensible):
             batch_size: the number of texts that are encoded at once.
             prompt: a text to put before each query instead.
             prompt_name: the name of the prompt to put there instead.
+            show_progress_bar: whether the progress is shown; by default only where the log has it.
 
         Raises:
             InputError: an argument cannot be used, or the model has no such prompt.
         """
-        return self._encode_role(QUERY, texts, batch_size, prompt, prompt_name)
+        form = self._prompts.make_call_form(self.max_seq_length, QUERY, prompt_name, prompt)
+        return self._encode(form, texts, batch_size, show_progress_bar)
 
     def encode_document(
         self,
@@ -364,6 +370,7 @@ class SentenceEncoder(Extensible):
         batch_size: int = 32,
         prompt: str | None = None,
         prompt_name: str | None = None,
+        show_progress_bar: bool | None = None,
     ) -> np.ndarray:
         """Returns the vectors of documents, float32[n, width].
 
@@ -375,21 +382,21 @@ class SentenceEncoder(Extensible):
             batch_size: the number of texts that are encoded at once.
             prompt: a text to put before each document instead.
             prompt_name: the name of the prompt to put there instead.
+            show_progress_bar: whether the progress is shown; by default only where the log has it.
 
         Raises:
             InputError: an argument cannot be used, or the model has no such prompt.
         """
-        return self._encode_role(DOCUMENT, texts, batch_size, prompt, prompt_name)
+        form = self._prompts.make_call_form(self.max_seq_length, DOCUMENT, prompt_name, prompt)
+        return self._encode(form, texts, batch_size, show_progress_bar)
 
-    def _encode_role(
+    def _encode(
         self,
-        role: str | None,
+        form: TextForm,
         texts: str | Iterable[str],
         batch_size: int,
-        prompt: str | None,
-        prompt_name: str | None,
+        show_progress_bar: bool | None,
     ) -> np.ndarray:
-        form = self._prompts.make_call_form(self.max_seq_length, role, prompt_name, prompt)
         check_positive("batch_size", batch_size)
         texts = list_texts("texts", texts)
         # Characters tell enough about tokens.
@@ -401,9 +408,10 @@ class SentenceEncoder(Extensible):
             return self._tokenize([texts[row] for row in rows], form)
 
         # A thread tokenizes the next batches while the model computes.
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        shown = progress.shown_in_python(show_progress_bar)
+        with shown, concurrent.futures.ThreadPoolExecutor(1) as pool:
             waiting = collections.deque(pool.submit(tokenize, rows) for rows in batches[:_AHEAD])
-            for number, rows in enumerate(counted(batches, "batches of texts")):
+            for number, rows in enumerate(progress.counted(batches, "batches of texts")):
                 features, signature = waiting.popleft().result()
                 if number + _AHEAD < len(batches):
                     waiting.append(pool.submit(tokenize, batches[number + _AHEAD]))

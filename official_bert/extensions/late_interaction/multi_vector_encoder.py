@@ -19,7 +19,7 @@ from official_bert.extensions.late_interaction.multi_vector_folder import (
     KERNEL,
     MultiVectorModules,
 )
-from official_bert.extensions.late_interaction.options import LATE_INTERACTION
+from official_bert.extensions.late_interaction.options import LATE_INTERACTION, NUM_CANDIDATES
 from official_bert.extensions.late_interaction.task import (
     COUNTS,
     VECTORS,
@@ -28,6 +28,7 @@ from official_bert.extensions.late_interaction.task import (
 )
 from official_bert.extensions.late_interaction.token_features import TokenRules
 from official_bert.extensions.late_interaction.token_vectors import TokenVectors
+from official_bert.io import progress
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import share_encoder
@@ -182,37 +183,60 @@ class MultiVectorEncoder:
             f"max_seq_length={self.max_seq_length})"
         )
 
-    def encode(self, texts: str | Iterable[str], batch_size: int = 32) -> TokenVectors:
-        """Returns the vectors of the tokens of documents.
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+    ) -> TokenVectors:
+        """Returns the vectors of the tokens of documents, as `encode_document` does.
 
         Args:
             texts: the documents; a single text is a list of one.
             batch_size: the number of texts that are encoded at once, which changes no vector.
+            show_progress_bar: whether the progress is shown; by default only where the log has it.
         """
-        return self._encode(DEFAULT, texts, batch_size)
+        return self._encode(DEFAULT, texts, batch_size, show_progress_bar)
 
-    def encode_queries(self, texts: str | Iterable[str], batch_size: int = 32) -> TokenVectors:
+    encode_document = encode
+
+    def encode_query(
+        self,
+        texts: str | Iterable[str],
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+    ) -> TokenVectors:
         """Returns the vectors of the tokens of queries.
 
         Args:
             texts: the queries; a single text is a list of one.
             batch_size: the number of texts that are encoded at once, which changes no vector.
+            show_progress_bar: whether the progress is shown; by default only where the log has it.
         """
-        return self._encode(QUERY_SIGNATURE, texts, batch_size)
+        return self._encode(QUERY_SIGNATURE, texts, batch_size, show_progress_bar)
 
-    def _encode(self, signature: str, texts: str | Iterable[str], batch_size: int) -> TokenVectors:
+    encode_queries = encode_query  # an earlier name
+
+    def _encode(
+        self,
+        signature: str,
+        texts: str | Iterable[str],
+        batch_size: int,
+        show_progress_bar: bool | None,
+    ) -> TokenVectors:
         texts = list_texts("texts", texts)
         length = self.max_seq_length
         if signature == QUERY_SIGNATURE:
             length = max(length, self._least_query_length)
         encoded: list[Any] = [None] * len(texts)
-        for rows in like_length_batches(texts, batch_size):
-            batch = [texts[row] for row in rows]
-            outputs = self._run(signature, self.tokenizer(batch, max_seq_length=length))
-            vectors = np.asarray(outputs[VECTORS])
-            counts = np.asarray(outputs[COUNTS]) > 0
-            for place, row in enumerate(rows):
-                encoded[row] = vectors[place, counts[place]]
+        with progress.shown_in_python(show_progress_bar):
+            for rows in like_length_batches(texts, batch_size):
+                batch = [texts[row] for row in rows]
+                outputs = self._run(signature, self.tokenizer(batch, max_seq_length=length))
+                vectors = np.asarray(outputs[VECTORS])
+                counts = np.asarray(outputs[COUNTS]) > 0
+                for place, row in enumerate(rows):
+                    encoded[row] = vectors[place, counts[place]]
         return TokenVectors.pack(encoded, self.token_width)
 
     def search(
@@ -220,7 +244,7 @@ class MultiVectorEncoder:
         queries: str | Sequence[str],
         corpus: Sequence[str] | TokenVectors,
         k: int = 10,
-        num_candidates: int = 200,
+        num_candidates: int = NUM_CANDIDATES,
     ) -> list:
         """Returns the documents of a corpus with the largest MaxSim scores, best first.
 
@@ -251,7 +275,7 @@ class MultiVectorEncoder:
                 f"corpus: its vectors have {documents.width} components, those of the "
                 f"model {self.token_width}; encode it with this model"
             )
-        rankings = token_vectors.search(self.encode_queries(queries), documents, k, num_candidates)
+        rankings = token_vectors.search(self.encode_query(queries), documents, k, num_candidates)
         results = list_hits(rankings, texts)
         return results[0] if isinstance(queries, str) else results
 

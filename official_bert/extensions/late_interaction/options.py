@@ -10,7 +10,7 @@ from official_bert.options.table_columns import RelatedTextsOptions
 LATE_INTERACTION = "late_interaction"  # the name of the family, and of its task
 LOSSES = ("multiple_negatives_ranking", "margin_mse")
 TOKEN_WIDTH, QUERY_LENGTH = 128, 32
-NUM_CANDIDATES = 200
+NUM_CANDIDATES = 1000
 
 _QUERY_LENGTHS: Check = (
     lambda n: n == 0 or 3 <= n <= MAX_LENGTH,

@@ -321,5 +321,7 @@ def _split(joined: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 class LateInteractionClient(TextClient):
     """A client that gets the vectors of the tokens of a document."""
 
+    vectors_hint = "give --token_index for the vectors of its tokens, or use MultiVectorEncoder"
+
     def answer(self, row: Row) -> dict:
         return {VECTORS: plain(row[VECTORS][row[COUNTS] > 0])}

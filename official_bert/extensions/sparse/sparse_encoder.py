@@ -19,6 +19,7 @@ from official_bert.extensions.sparse.model import BertSparseEncoder
 from official_bert.extensions.sparse.options import MODEL, SPARSE
 from official_bert.extensions.sparse.sparse_folder import HEAD_WEIGHT, SparseModules
 from official_bert.extensions.sparse.task import INDICES, WEIGHTS, list_terms
+from official_bert.io import progress
 from official_bert.io.errors import InputError
 from official_bert.serving.encoding import (
     check_positive,
@@ -162,52 +163,72 @@ class SparseEncoder:
             f"max_seq_length={self.max_seq_length}, query_encoder={self._query_encoder!r})"
         )
 
-    def encode(self, texts: str | Iterable[str], batch_size: int = 32) -> csr_matrix:
-        """Returns the weights of the words of documents in their order.
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+    ) -> csr_matrix:
+        """Returns the weights of the words of documents in their order, as `encode_document` does.
 
         Args:
             texts: the documents; a single text is a list of one.
             batch_size: the number of texts that are encoded at once, which changes no weight.
+            show_progress_bar: whether the progress is shown; by default only where the log has it.
 
         Returns:
             A matrix of SciPy, float32[n, vocab_size].
         """
-        return self._encode(DEFAULT, texts, batch_size)
+        return self._encode(DEFAULT, texts, batch_size, show_progress_bar)
 
-    def encode_queries(self, texts: str | Iterable[str], batch_size: int = 32) -> csr_matrix:
+    encode_document = encode
+
+    def encode_query(
+        self,
+        texts: str | Iterable[str],
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+    ) -> csr_matrix:
         """Returns the weights of the words of queries in their order.
 
         Args:
             texts: the queries; a single text is a list of one.
             batch_size: the number of texts that are encoded at once, which changes no weight.
+            show_progress_bar: whether the progress is shown; by default only where the log has it.
 
         Returns:
             A matrix of SciPy, float32[n, vocab_size].
         """
         is_lookup = self._query_encoder != MODEL
-        return self._encode(QUERY_SIGNATURE if is_lookup else DEFAULT, texts, batch_size)
+        signature = QUERY_SIGNATURE if is_lookup else DEFAULT
+        return self._encode(signature, texts, batch_size, show_progress_bar)
 
-    def _encode(self, signature: str, texts: str | Iterable[str], batch_size: int) -> csr_matrix:
+    encode_queries = encode_query  # an earlier name
+
+    def _encode(
+        self,
+        signature: str,
+        texts: str | Iterable[str],
+        batch_size: int,
+        show_progress_bar: bool | None,
+    ) -> csr_matrix:
         scipy_sparse = vectors.import_scipy()
         texts = list_texts("texts", texts)
         order: list[int] = []
         blocks = [scipy_sparse.csr_matrix((0, self.vocab_size), dtype=np.float32)]
-        for rows in like_length_batches(texts, batch_size):
-            order += rows
-            batch = [texts[row] for row in rows]
-            outputs = self._run(
-                signature, self.tokenizer(batch, max_seq_length=self.max_seq_length)
-            )
-            # The words with the largest weights come first.
-            indices = np.asarray(outputs[INDICES])
-            weights = np.asarray(outputs[WEIGHTS])
-            block = vectors.build_matrix(
-                indices[:, : self.max_terms],
-                weights[:, : self.max_terms],
-                self.vocab_size,
-            )
-            blocks.append(block)
+        with progress.shown_in_python(show_progress_bar):
+            for rows in like_length_batches(texts, batch_size):
+                order += rows
+                batch = [texts[row] for row in rows]
+                blocks.append(self._encode_batch(signature, batch))
         return scipy_sparse.vstack(blocks, format="csr")[np.argsort(order)]
+
+    def _encode_batch(self, signature: str, texts: list[str]) -> csr_matrix:
+        outputs = self._run(signature, self.tokenizer(texts, max_seq_length=self.max_seq_length))
+        # The words with the largest weights come first.
+        indices = np.asarray(outputs[INDICES])[:, : self.max_terms]
+        weights = np.asarray(outputs[WEIGHTS])[:, : self.max_terms]
+        return vectors.build_matrix(indices, weights, self.vocab_size)
 
     def decode(self, embeddings: csr_matrix, k: int | None = None) -> list[list[tuple[str, float]]]:
         """Returns the words of texts with their weights, the largest weight first.
@@ -263,7 +284,7 @@ class SparseEncoder:
                 f"corpus: its matrix has {matrix.shape[1]} columns, but the vocabulary "
                 f"{self.vocab_size} words; encode it with this model"
             )
-        all_scores, all_rows = vectors.search(self.encode_queries(queries), matrix.tocsr(), k)
+        all_scores, all_rows = vectors.search(self.encode_query(queries), matrix.tocsr(), k)
         rankings = []
         for rows, scores in zip(all_rows.tolist(), all_scores.tolist(), strict=True):
             rankings.append(zip(rows, scores, strict=True))

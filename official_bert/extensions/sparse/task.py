@@ -293,6 +293,7 @@ class SparseClient(TextClient):
     """A client that gets the words of a document and their weights."""
 
     method = "terms"
+    vectors_hint = "use SparseEncoder of Python, which encodes and searches"
 
     def __init__(self, model: ServedModel):
         super().__init__(model, ("text_a",))

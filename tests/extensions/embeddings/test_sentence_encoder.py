@@ -25,6 +25,7 @@ from official_bert.serving.model import build
 from tests import toy
 from tests.extensions.embeddings.served import serving_options
 from tests.shared import minilm
+from tests.shown_progress import check_shown_progress
 
 TEXTS = [
     "The cat sat on the mat. It was a sunny day in the park.",
@@ -100,6 +101,10 @@ def test_the_batch_size_does_not_matter(folder):
     np.testing.assert_allclose(one_vector, whole[2:3], atol=1e-6)
     no_vectors = encoder.encode([])
     assert no_vectors.shape == (0, whole.shape[1])
+
+
+def test_progress_is_shown_on_request(folder, caplog):
+    check_shown_progress(load_encoder(folder), TEXTS, np.array_equal, caplog)
 
 
 def test_long_texts_are_truncated(folder):

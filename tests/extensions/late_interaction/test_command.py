@@ -38,7 +38,7 @@ def measure(encoder: MultiVectorEncoder, dev_file: str) -> float:
     examples = read_examples(dev_file, "dev_file", {})
     queries = list(dict.fromkeys(example.anchor for example in examples))
     documents = list(dict.fromkeys(example.positives[0] for example in examples))
-    query_vectors, vectors = encoder.encode_queries(queries), encoder.encode(documents)
+    query_vectors, vectors = encoder.encode_query(queries), encoder.encode(documents)
     ndcg = []
     for row, query in enumerate(queries):
         scores = [
@@ -82,7 +82,7 @@ def test_vectors_are_learnt_measured_exported_and_predicted(flags, tmp_path):
     opened = MultiVectorEncoder(str(tmp_path / "tensors"))
     np.testing.assert_allclose(opened.encode(texts).values, vectors.values, atol=2e-6)
     np.testing.assert_allclose(
-        opened.encode_queries(texts).values, encoder.encode_queries(texts).values, atol=2e-6
+        opened.encode_query(texts).values, encoder.encode_query(texts).values, atol=2e-6
     )
 
 
@@ -144,7 +144,7 @@ def test_a_saved_model_reads_text_without_the_package(tmp_path, settings):
     )
     answers, modules = finished.stdout.splitlines()
     assert modules == "[]"
-    expected = {"serving_text": encoder.encode(TEXTS), "query": encoder.encode_queries(TEXTS)}
+    expected = {"serving_text": encoder.encode(TEXTS), "query": encoder.encode_query(TEXTS)}
     for name, outputs in json.loads(answers).items():
         counts = np.array(outputs["mask"]) > 0
         vectors = np.array(outputs["vectors"])

@@ -79,7 +79,7 @@ FLAGS = [
         row(
             f"prediction with {flag}",
             lambda at, flag=flag: predict(at, f"{flag}={at}/a"),
-            "a model of late_interaction gives no vectors of texts",
+            "a model of late_interaction gives no vectors of texts; give --token_index",
         )
         for flag in ("--index", "--vectors_file")
     ),

@@ -12,6 +12,7 @@ from official_bert import MultiVectorEncoder
 from official_bert.io.errors import InputError
 from tests.extensions.late_interaction.trained import TEXTS, write_model
 from tests.scripts import end_of, flag_list, run_here
+from tests.shown_progress import check_shown_progress
 
 KINDS = [
     pytest.param({}, id="default"),
@@ -30,16 +31,21 @@ def convert(model: str, folder: pathlib.Path, output_format: str = "huggingface"
 def assert_same(encoder: MultiVectorEncoder, documents, queries):
     for token_vectors, expected in (
         (encoder.encode(TEXTS), documents),
-        (encoder.encode_queries(TEXTS), queries),
+        (encoder.encode_query(TEXTS), queries),
     ):
         assert np.diff(token_vectors.starts).tolist() == [len(one) for one in expected]
         np.testing.assert_allclose(token_vectors.values, np.concatenate(expected), atol=1e-5)
 
 
 def vectors_of(encoder: MultiVectorEncoder):
-    documents, queries = encoder.encode(TEXTS), encoder.encode_queries(TEXTS)
+    documents, queries = encoder.encode(TEXTS), encoder.encode_query(TEXTS)
     rows = range(len(TEXTS))
     return [documents.text(row) for row in rows], [queries.text(row) for row in rows]
+
+
+def test_progress_is_shown_on_request(tmp_path, caplog):
+    encoder = MultiVectorEncoder(write_model(tmp_path / "trained"))
+    check_shown_progress(encoder, TEXTS, lambda a, b: np.array_equal(a.values, b.values), caplog)
 
 
 @pytest.mark.parametrize("settings", KINDS)

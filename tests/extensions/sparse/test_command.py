@@ -40,7 +40,7 @@ def measure(encoder: SparseEncoder, dev_file: str) -> dict[str, float]:
     examples = read_examples(dev_file, "dev_file", {})
     queries = list(dict.fromkeys(example.anchor for example in examples))
     documents = list(dict.fromkeys(example.positives[0] for example in examples))
-    query_weights = encoder.encode_queries(queries).toarray()
+    query_weights = encoder.encode_query(queries).toarray()
     document_weights = encoder.encode(documents).toarray()
     ndcg = []
     for query, scores in zip(queries, query_weights @ document_weights.T, strict=True):
@@ -119,7 +119,7 @@ def test_the_weights_of_queries_are_inverse_document_frequencies(flags, tmp_path
     trained = flags | {"query_encoder": query_encoder, "num_train_epochs": 1}
     run_here("run_sparse_embeddings", *flag_list(**trained, do_train=True))
     encoder = SparseEncoder(str(tmp_path / "out"))
-    query = encoder.encode_queries("the rain")
+    query = encoder.encode_query("the rain")
     assert sorted(encoder.decode(query)[0]) == [("rain", query.data[1]), ("the", query.data[0])]
     expected = [compute_idf(word, str(tmp_path / "train.tsv")) for word in ("the", "rain")]
     if query_encoder == "idf":
@@ -154,7 +154,7 @@ def test_a_saved_model_reads_text_without_the_package(tmp_path, query_encoder):
     )
     answers, modules = finished.stdout.splitlines()
     assert modules == "[]"
-    matrices = {"serving_text": encoder.encode(TEXTS), "query": encoder.encode_queries(TEXTS)}
+    matrices = {"serving_text": encoder.encode(TEXTS), "query": encoder.encode_query(TEXTS)}
     for name, outputs in json.loads(answers).items():
         dense = np.zeros(matrices[name].shape)
         for row, indices in enumerate(outputs["indices"]):
@@ -166,7 +166,7 @@ def test_an_export_of_tensors_encodes_queries_and_documents(tmp_path):
     trained = write_model(tmp_path / "trained", "lookup")
     run_here("export_saved_model", *flag_list(model=trained, export_dir=tmp_path / "export"))
     opened, encoder = SparseEncoder(str(tmp_path / "export")), SparseEncoder(trained)
-    assert abs(opened.encode_queries(TEXTS) - encoder.encode_queries(TEXTS)).max() < 2e-6
+    assert abs(opened.encode_query(TEXTS) - encoder.encode_query(TEXTS)).max() < 2e-6
     assert abs(opened.encode(TEXTS) - encoder.encode(TEXTS)).max() < 2e-6
 
 

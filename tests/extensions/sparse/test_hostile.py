@@ -76,7 +76,7 @@ FLAGS = [
         row(
             f"prediction with {flag}",
             lambda at, flag=flag: predict(at, f"{flag}={at}/a"),
-            "a model of sparse_embedding gives no vectors of texts",
+            "a model of sparse_embedding gives no vectors of texts; use SparseEncoder",
         )
         for flag in ("--index", "--vectors_file")
     ),

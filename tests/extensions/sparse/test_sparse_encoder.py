@@ -5,6 +5,7 @@ import pytest
 
 from official_bert import BertModel, FullTokenizer, InputError, SparseEncoder
 from tests.extensions.sparse.trained import TEXTS, write_model
+from tests.shown_progress import check_shown_progress
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,10 @@ def test_texts_keep_their_order_whatever_the_batch(encoder):
     assert "query_encoder='model'" in repr(encoder)
 
 
+def test_progress_is_shown_on_request(encoder, caplog):
+    check_shown_progress(encoder, TEXTS, lambda a, b: abs(a - b).max() == 0, caplog)
+
+
 def test_words_and_lists_are_those_of_the_matrix(encoder):
     matrix = encoder.encode(TEXTS)
     vocabulary = sorted(encoder.tokenizer.vocab, key=encoder.tokenizer.vocab.get)
@@ -39,7 +44,7 @@ def test_words_and_lists_are_those_of_the_matrix(encoder):
 def test_a_search_ranks_by_dot_products(encoder):
     matrix = encoder.encode(TEXTS)
     query = "The cat sat on the train"
-    scores = (encoder.encode_queries(query) @ matrix.T).toarray()[0]
+    scores = (encoder.encode_query(query) @ matrix.T).toarray()[0]
     best = np.argsort(-scores)[:2]
     hits = encoder.search(query, TEXTS, k=2)
     assert [hit["row"] for hit in hits] == best.tolist()

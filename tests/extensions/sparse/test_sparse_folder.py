@@ -26,14 +26,14 @@ def convert(model: str, folder: pathlib.Path, output_format: str = "huggingface"
 
 def assert_same(ours: SparseEncoder, documents, queries):
     assert abs(ours.encode(TEXTS) - documents).max() < 2e-6
-    assert abs(ours.encode_queries(TEXTS) - queries).max() < 2e-6
+    assert abs(ours.encode_query(TEXTS) - queries).max() < 2e-6
 
 
 @pytest.mark.parametrize(("query_encoder", "settings"), KINDS)
 def test_a_folder_goes_to_their_format_and_back(tmp_path, query_encoder, settings):
     trained = write_model(tmp_path / "trained", query_encoder, **settings)
     encoder = SparseEncoder(trained)
-    expected = encoder.encode(TEXTS), encoder.encode_queries(TEXTS)
+    expected = encoder.encode(TEXTS), encoder.encode_query(TEXTS)
     theirs = convert(trained, tmp_path / "theirs")
     assert_same(SparseEncoder(theirs), *expected)
     modules = SparseModules.load(theirs)
