@@ -90,6 +90,7 @@ def test_embeddings(tmp_path):
 def test_rerankers_and_other_encoders(tmp_path):
     import sentence_transformers as library
 
+    pytest.importorskip("official_bert.extensions.retrieval")
     pytest.importorskip("official_bert.extensions.reranking")
     sparse = pytest.importorskip("tests.extensions.sparse.trained")
     late_interaction = pytest.importorskip("tests.extensions.late_interaction.trained")
