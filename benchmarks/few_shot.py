@@ -13,7 +13,9 @@ pairs of one label and 20 of two labels for each text, one epoch, batches of 16 
 tokens. The test set has at most 1,000 texts, the same for all seeds.
 
 `ours`: `Classifier.few_shot`. `setfit`: the trainer of setfit, in another interpreter. `vectors`:
-ours with train_encoder=False, a logistic regression on the vectors of the encoder.
+ours with train_encoder=False, a logistic regression on the vectors of the encoder. `their_pairs`,
+which only --sides measures: ours with pairs that are drawn as setfit draws them, among all
+combinations of two texts and of a text with itself.
 """
 
 import argparse
@@ -34,6 +36,7 @@ from result_rows import measure_missing
 from official_bert.metrics.summaries import difference, summarize
 
 SIDES = ("vectors", "ours", "setfit")
+THEIR_PAIRS = "their_pairs"
 SHOTS = (8, 16)
 # The data sets by the cost of a training, and the pairs of each kind that a text begins.
 NUM_PAIRS = {"CR": 20, "MR": 20, "TREC": 20, "CLINC150": 2}
@@ -125,7 +128,10 @@ def one_run(flags, which: dict) -> dict:
 
 def our_run(flags, which: dict, examples: dict, folder: pathlib.Path) -> dict:
     from official_bert import Classifier
+    from official_bert.extensions.few_shot import pairs
 
+    if which["side"] == THEIR_PAIRS:
+        pairs.draw_pairs = draw_their_pairs
     start = time.perf_counter()
     classifier = Classifier.few_shot(
         folder / "classifier",
@@ -137,13 +143,31 @@ def our_run(flags, which: dict, examples: dict, folder: pathlib.Path) -> dict:
         learning_rate=LEARNING_RATE,
         max_seq_length=MAX_LENGTH,
         random_seed=which["seed"],
-        train_encoder=which["side"] == "ours",
+        train_encoder=which["side"] != "vectors",
     )
     secs = time.perf_counter() - start
     texts, labels = examples["test"]
     answers = classifier.classify(texts)
     is_right = [answer["label"] == label for answer, label in zip(answers, labels, strict=True)]
     return {"accuracy": 100 * float(np.mean(is_right)), "secs": secs}
+
+
+def draw_their_pairs(
+    texts: list[str], labels: list[str], num_pairs: int, seed: int, has_negatives: bool
+):
+    """Yields what `pairs.draw_pairs` does, chosen as setfit does, if there are enough of them."""
+    from official_bert.extensions.few_shot.pairs import Pair
+
+    assert has_negatives
+    names = np.array(labels, object)
+    first, second = np.triu_indices(len(texts))
+    is_positive = names[first] == names[second]
+    draws = np.random.default_rng(seed)
+    positives = draws.permutation(np.flatnonzero(is_positive))
+    negatives = draws.permutation(np.flatnonzero(~is_positive))
+    for row in range(num_pairs * len(texts)):
+        for chosen, has_same_label in ((positives[row], True), (negatives[row], False)):
+            yield Pair(texts[first[chosen]], texts[second[chosen]], has_same_label)
 
 
 def setfit_run(flags, which: dict, examples: dict, folder: pathlib.Path) -> dict:
@@ -169,7 +193,7 @@ def list_runs(flags) -> list[dict]:
     return [
         {"set": name, "shots": shots, "seed": seed, "side": side}
         for shots, name, seed, side in itertools.product(
-            flags.shots, flags.sets, range(flags.num_seeds), SIDES
+            flags.shots, flags.sets, range(flags.num_seeds), flags.sides
         )
     ]
 
@@ -212,6 +236,7 @@ def main():
     parser.add_argument("--sets", nargs="+", choices=NUM_PAIRS, default=list(NUM_PAIRS))
     parser.add_argument("--shots", nargs="+", type=int, default=SHOTS)
     parser.add_argument("--num_seeds", type=int, default=5)
+    parser.add_argument("--sides", nargs="+", choices=(*SIDES, THEIR_PAIRS), default=SIDES)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
