@@ -315,7 +315,7 @@ def test_workers_with_different_files_of_one_name_are_refused(base, tmp_path):
         ([64, 64], ""),
         (
             [100, 102, 101],
-            "hold 100 records and those of another 102, so that some records are read 2.0%",
+            "have 100 records and those of another 102, so that some records are read 2.0%",
         ),
     ],
 )

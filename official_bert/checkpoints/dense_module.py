@@ -50,8 +50,8 @@ def read(folder: str) -> Dense:
     name = class_path.rpartition(".")[2]
     if not class_path.startswith("torch.nn.") or name not in _ACTIVATIONS:
         raise InputError(
-            f"{folder}: the activation {name!r} of its config.json is not supported; only "
-            f"{', '.join(_ACTIVATIONS)} of torch are"
+            f"{folder}: the activation {class_path!r} of its config.json is not supported; only "
+            f"{', '.join(_ACTIVATIONS)} of torch.nn are"
         )
     if settings.get("use_residual"):
         raise InputError(

@@ -63,7 +63,10 @@ def test_a_layer_without_a_bias_adds_zeros(tmp_path):
     ("fields", "message"),
     [
         ({"activation_function": "torch.nn.modules.activation.Mish"}, "the activation 'Mish'"),
-        ({"activation_function": "my_package.Tanh"}, "the activation 'Tanh' is not one of"),
+        (
+            {"activation_function": "my_package.Tanh"},
+            "the activation 'my_package.Tanh' of its config.json is not",
+        ),
         ({"use_residual": True}, "use_residual"),
     ],
 )

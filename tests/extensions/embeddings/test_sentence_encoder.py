@@ -462,7 +462,7 @@ def test_other_poolings_are_refused(folder, tmp_path, modes, message):
         pytest.param(
             ["Dense"],
             {"2_Dense/config.json": {"activation_function": "torch.nn.Mish"}},
-            "the activation 'Mish' of its config.json is not supported; only",
+            "the activation 'torch.nn.Mish' of its config.json is not supported; only",
             id="unknown activation",
         ),
         pytest.param(
