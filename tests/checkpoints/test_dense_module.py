@@ -62,7 +62,7 @@ def test_a_layer_without_a_bias_adds_zeros(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"activation_function": "torch.nn.modules.activation.Mish"}, "the activation 'Mish'"),
+        ({"activation_function": "torch.nn.modules.activation.Mish"}, "activation.Mish' of its"),
         (
             {"activation_function": "my_package.Tanh"},
             "the activation 'my_package.Tanh' of its config.json is not",
