@@ -397,6 +397,7 @@ class SentenceEncoder(Extensible):
         batch_size: int,
         show_progress_bar: bool | None,
     ) -> np.ndarray:
+        """Returns the vectors of texts in their order, float32[n, width]."""
         check_positive("batch_size", batch_size)
         texts = list_texts("texts", texts)
         # Characters tell enough about tokens.

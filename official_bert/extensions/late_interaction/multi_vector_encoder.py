@@ -224,6 +224,7 @@ class MultiVectorEncoder:
         batch_size: int,
         show_progress_bar: bool | None,
     ) -> TokenVectors:
+        """Returns the vectors of a signature for all texts in their order."""
         texts = list_texts("texts", texts)
         length = self.max_seq_length
         if signature == QUERY_SIGNATURE:

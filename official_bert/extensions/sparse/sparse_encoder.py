@@ -212,6 +212,7 @@ class SparseEncoder:
         batch_size: int,
         show_progress_bar: bool | None,
     ) -> csr_matrix:
+        """Returns a signature's output for all texts in their order, float32[n, vocab_size]."""
         scipy_sparse = vectors.import_scipy()
         texts = list_texts("texts", texts)
         order: list[int] = []
@@ -224,6 +225,7 @@ class SparseEncoder:
         return scipy_sparse.vstack(blocks, format="csr")[np.argsort(order)]
 
     def _encode_batch(self, signature: str, texts: list[str]) -> csr_matrix:
+        """Returns the output for the texts of a batch, float32[b, vocab_size]."""
         outputs = self._run(signature, self.tokenizer(texts, max_seq_length=self.max_seq_length))
         # The words with the largest weights come first.
         indices = np.asarray(outputs[INDICES])[:, : self.max_terms]

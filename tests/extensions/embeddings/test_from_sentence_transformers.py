@@ -41,8 +41,11 @@ def plain(name: str, value):
     if name == "matrix":
         return [value.toarray() if hasattr(value, "toarray") else np.array(value.to_dense())]
     if name == "words":
-        assert [[word for word, _ in row] for row in value]
-        return [np.array([weight for _, weight in row]) for row in value]
+        # A word as a number, so that another word fails the comparison, too.
+        return [
+            np.array([[int.from_bytes(word.encode()[:6], "big"), weight] for word, weight in row])
+            for row in value
+        ]
     if name in ("hits", "ranking"):
         hits = [hit for row in value for hit in row] if name == "hits" else value
         place = "row" if "row" in hits[0] else "corpus_id"
