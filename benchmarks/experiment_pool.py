@@ -9,7 +9,7 @@ Run one after the other, each experiment ends with a few long steps that leave m
 idle. Here the steps of all experiments are one plan. The pre-trainings come first, because others
 wait for them, and the features with a BiLSTM last, because they take longest. With --order=seed all
 steps of the first seed come before those of the second one, so that an interrupted run has complete
-rows. Finished steps do not run again.
+rows. With --only_seeds=4,5 a run adds seeds to results that exist. Finished steps do not run again.
 
     python benchmarks/experiment_pool.py table5 table8 --scale=desk_recipe --num_parallel=16
     python benchmarks/experiment_pool.py table1 table7 --model=minilm --seeds=5 --order=seed -- --dtype=auto
@@ -65,6 +65,15 @@ def sort_steps(steps: list[Step], order: str) -> list[Step]:
     return order_steps(sorted(steps, key=rank))
 
 
+def with_seeds(steps: list[Step], seeds: list[int]) -> list[Step]:
+    """Returns the steps of some seeds, and all that these need; without seeds, all steps."""
+    return order_steps(step for step in steps if not seeds or seed_rank(step) in seeds)
+
+
+def parse_seeds(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
 def parse_flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -75,6 +84,9 @@ def parse_flags() -> argparse.Namespace:
     parser.add_argument("--data_dir", default="data")
     parser.add_argument("--output_dir", default="experiments_output")
     parser.add_argument("--seeds", type=int, help="fine-tunings of each cell, if not the scale's")
+    parser.add_argument(
+        "--only_seeds", type=parse_seeds, default=[], help="such as 4,5: no steps of other seeds"
+    )
     parser.add_argument("--num_parallel", type=int, default=1, help="steps at the same time")
     parser.add_argument("--order", choices=("stage", "seed"), default="stage")
     parser.add_argument("--dry_run", action="store_true", help="print the steps only")
@@ -96,7 +108,7 @@ def run(flags: argparse.Namespace) -> list[str]:
         experiment = read_experiment(name, catalogue)
         plan = make_plan(experiment, scale, catalogue, encoders, flags.seeds, training_flags)
         steps += plan.steps
-    steps = sort_steps(order_steps(steps), flags.order)
+    steps = sort_steps(with_seeds(steps, flags.only_seeds), flags.order)
     if flags.dry_run:
         for step in steps:
             print(step.name)

@@ -48,3 +48,11 @@ def test_a_seed_is_complete_before_the_next_one_begins(steps):
     seeds = [step.seed for step in ordered if step.seed is not None]
     assert seeds == sorted(seeds)
     assert set(seeds) == {1, 2}
+
+
+def test_only_some_seeds_run_with_all_that_they_need(steps):
+    second = experiment_pool.with_seeds(steps, experiment_pool.parse_seeds("2"))
+    assert {step.seed for step in second} == {None, 2}
+    assert {step.kind for step in second} >= {"vocabulary", "records", "pretraining", "fine-tuning"}
+    assert {step for step in steps if step.seed == 2} <= set(second)
+    assert experiment_pool.with_seeds(steps, []) == steps
