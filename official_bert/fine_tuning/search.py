@@ -98,7 +98,7 @@ def list_trials(options: FineTuningOptions) -> list[Trial]:
         InputError: the file of --search cannot be read, or has other values.
     """
     assert options.search is not None  # this is a search
-    grid = _read_grid(options.search)
+    grid = read_grid(options.search)
     (restarts,) = grid["restarts"]
     first_seed = options.random_seed or 0
     combinations = itertools.product(
@@ -207,10 +207,18 @@ def _make_trial_options(
     return dataclasses.replace(options, output_dir=folder, **trial_flags, **steps)
 
 
-def _read_grid(search: str) -> dict[str, list]:
-    """Returns the grid of a named search or of a TOML file.
+def read_grid(search: str) -> dict[str, list]:
+    """Return the grid of a named search or of a TOML file.
 
-    Fields that the file leaves out have the values of PAPER.
+    Args:
+        search: the name, or the path of the file. Fields that the file leaves out have the values
+            of PAPER.
+
+    Returns:
+        The values of each field of a trial by its name.
+
+    Raises:
+        InputError: the file has an unknown field or a wrong value.
     """
     if search in _GRIDS:
         return _GRIDS[search]

@@ -327,7 +327,7 @@ class Planner:
 
     def _find_checkpoint(self, label: str, share: float, phases: Sequence[Step]) -> Place:
         """Returns the place of the checkpoint after a share of all updates of a pre-training."""
-        ranges = [_list_updates(phase) for phase in phases]
+        ranges = [list_updates(phase) for phase in phases]
         update = round(share * sum(map(len, ranges)))
         index = 0
         while update > len(ranges[index]):
@@ -462,8 +462,12 @@ class Planner:
         return self._make_step("ensemble", label, task.script, flags)
 
 
-def _list_updates(phase: Step) -> range:
-    """Returns the numbers of the updates of a phase of a pre-training."""
+def list_updates(phase: Step) -> range:
+    """Return the numbers of the updates of a phase of a pre-training.
+
+    Args:
+        phase: the step of the phase.
+    """
     start = 1
     if phase.continued is not None:
         assert isinstance(phase.continued.root, Step)  # the phase before
