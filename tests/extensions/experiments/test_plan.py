@@ -207,7 +207,7 @@ def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
     tuned = "out/fine-tuning-wnut-17-base-seed-1-K/output"
     assert list_commands(plan)[1] == (
         f"official-bert run_ner --model={tuned} --output_dir=out/test-wnut-17-base-seed-1-K/output "
-        "--do_eval=true --data_dir=data/WNUT-17 --num_train_epochs=3.0 --learning_rate=5e-05 "
+        "--do_eval=true --data_dir=data/WNUT-17 --num_train_epochs=3.0 --learning_rate=0.00015 "
         "--train_batch_size=32 --eval_batch_size=32 --optimizer_type=adamw_bias_correction "
         "--max_seq_length=64 --dev_file=data/WNUT-17/test.conll"
     )
