@@ -105,12 +105,12 @@ def _choose_rows(
     left_out = []
     for row in experiment.rows:
         missing_extension = find_missing_extension(scripts, row.fine_tuning, catalogue)
-        if row.encoder and row.encoder not in encoders:
-            reason = f"its model is not given; add --model={row.encoder}=FOLDER"
-        elif row.label in scale.leaves_out:
+        if row.label in scale.leaves_out:
             reason = f"--scale={scale.name} does not run it"
         elif row.first_task and row.first_task not in scale.tasks:
             reason = f"--scale={scale.name} has no task {row.first_task!r}"
+        elif row.encoder and row.encoder not in encoders:
+            reason = f"its model is not given; add --model={row.encoder}=FOLDER"
         elif missing_extension:
             reason = missing_extension
         else:
