@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes records of a large text as an array of Slurm, one part in each task, and goes on after preemption and the time
+# Makes records of a large text as an array of Slurm, one part in each task, and resumes after preemption and the time
 # limit. In the checkout, which all machines see:
 #
 #     sbatch examples/clusters/records_slurm.sh --flagfile=/shared/records.flags

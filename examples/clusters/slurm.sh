@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains on several machines of a Slurm cluster, and goes on after failures, preemption and the time limit. In the
+# Trains on several machines of a Slurm cluster, and resumes after failures, preemption and the time limit. In the
 # checkout, which all machines see:
 #
 #     sbatch examples/clusters/slurm.sh run_pretraining.py --flagfile=/shared/run.flags

@@ -249,7 +249,7 @@ class Classifier(Predictor, metaclass=_ClassifierType):
                 such as 0.15, which it is not trained on.
             model: the folder of the model to begin with.
             overwrite: whether a training on other data or with other arguments is replaced.
-            resume: whether such a training goes on, on these data and with these arguments.
+            resume: whether such a training resumes, on these data and with these arguments.
             verbose: 1 shows the progress and the result, on a terminal and in a notebook as a bar;
                 0 shows nothing.
             **flags: further flags of run_classifier.py by name, such as num_train_epochs=4. For

@@ -80,7 +80,7 @@ class Handling(NamedTuple):
 
     Attributes:
         overwrite: whether a training on other data or with other flags is replaced.
-        resume: whether such a training goes on, on these data and with these flags.
+        resume: whether such a training resumes, on these data and with these flags.
         verbose: 1 shows the progress and the result; 0 shows nothing.
     """
 

@@ -296,8 +296,9 @@ def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
         reason = str(error).split(". ")[0].split("\n")[0]
         raise InputError(
             f"--tpu_name={address}: no TPU system answers there ({reason}); check the name, "
-            "--tpu_zone and --gcp_project, that a TensorFlow with TPU support is installed, and "
-            "for v5e, v5p and v6e that PJRT_DEVICE and the other variables of docs/tpu.md are set"
+            "--tpu_zone and --gcp_project, that a TensorFlow with TPU support is installed, for "
+            "v5e, v5p and v6e that PJRT_DEVICE and the other variables of docs/tpu.md are set, and "
+            "for a slice of several hosts that examples/clusters/tpu_host.py runs on each"
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     count = strategy.num_replicas_in_sync

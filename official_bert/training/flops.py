@@ -15,11 +15,18 @@ from official_bert.options.shared import BFLOAT16, FLOAT16, FLOAT32
 
 _NEXT_SENTENCE_CLASSES = 2
 _TERA = 1e12
-# A part of the name of a GPU -> the dense peak in each type, in 10^12 operations a second, by
-# NVIDIA's data sheets of these products (without sparsity). float32 is TF32 on the tensor cores,
-# which TensorFlow uses by default. The first name that matches counts.
+# A part of the name of a GPU -> the dense peak in each type, in 10^12 operations a second: half of
+# the peak "with sparsity" of the data sheet. float32 is TF32 on the tensor cores, which TensorFlow
+# uses by default; V100 and T4 have none, so that theirs is the peak of float32. The first name that
+# matches counts. The sources are NVIDIA's data sheets "H200 Tensor Core GPU", "GH200 Grace Hopper
+# Superchip", "H100 Tensor Core GPU" (SXM, NVL and PCIe), "A100 Tensor Core GPU", "L40S", "L4 Tensor
+# Core GPU", "A10 Tensor Core GPU" (the A10G of AWS is slower: AWS's page of G5), "T4 Tensor Core
+# GPU" and "V100 Tensor Core GPU" (SXM2 and PCIe).
 _GPU_PEAKS = {
+    "H200 NVL": {BFLOAT16: 835.5, FLOAT16: 835.5, FLOAT32: 417.5},
     "H200": {BFLOAT16: 989.4, FLOAT16: 989.4, FLOAT32: 494.7},
+    "GH200": {BFLOAT16: 989.4, FLOAT16: 989.4, FLOAT32: 494.7},
+    "H100 NVL": {BFLOAT16: 835.5, FLOAT16: 835.5, FLOAT32: 417.5},
     "H100 PCIe": {BFLOAT16: 756.0, FLOAT16: 756.0, FLOAT32: 378.0},
     "H100": {BFLOAT16: 989.4, FLOAT16: 989.4, FLOAT32: 494.7},
     "A100": {BFLOAT16: 312.0, FLOAT16: 312.0, FLOAT32: 156.0},
@@ -27,6 +34,7 @@ _GPU_PEAKS = {
     "L4": {BFLOAT16: 121.0, FLOAT16: 121.0, FLOAT32: 60.0},
     "A10G": {BFLOAT16: 70.0, FLOAT16: 70.0, FLOAT32: 35.0},
     "T4": {FLOAT16: 65.0, FLOAT32: 8.1},
+    "V100-PCIE": {FLOAT16: 112.0, FLOAT32: 14.0},
     "V100": {FLOAT16: 125.0, FLOAT32: 15.7},
 }
 
@@ -82,23 +90,19 @@ def training_flops(
     num_sequences: int,
     length: int,
     num_predictions: int = 0,
-    num_frozen_layers: int = 0,
 ) -> int:
     """Returns the operations of a forward and a backward pass, three times those of
     `forward_flops`.
 
-    Each product has two in the backward pass, for the gradients of its two factors. Frozen layers
-    have none.
+    Each product has two in the backward pass, for the gradients of its two factors.
 
     Args:
         config: the configuration of the model.
         num_sequences: the number of sequences.
         length: the number of tokens of a sequence.
         num_predictions: the number of masked LM positions of a sequence.
-        num_frozen_layers: the number of layers that are not trained.
     """
-    forward = forward_flops(config, num_sequences, length, num_predictions)
-    return 3 * forward - 2 * num_sequences * num_frozen_layers * _layer_flops(config, length)
+    return 3 * forward_flops(config, num_sequences, length, num_predictions)
 
 
 def _layer_flops(config: BertConfig, length: int) -> int:

@@ -92,6 +92,10 @@ def test_a_pretraining_writes_its_trace_and_its_share_of_the_peak(tmp_path):
 def test_without_a_known_peak_there_is_no_share():
     assert peak_by_name("NVIDIA H100 80GB HBM3", "bfloat16") == 989.4e12
     assert peak_by_name("NVIDIA H100 PCIe", "float32") == 378e12
+    assert peak_by_name("NVIDIA H100 NVL", "bfloat16") == 835.5e12
+    assert peak_by_name("NVIDIA GH200 480GB", "bfloat16") == 989.4e12
+    assert peak_by_name("Tesla V100-SXM2-16GB", "float16") == 125e12
+    assert peak_by_name("Tesla V100-PCIE-32GB", "float16") == 112e12
     assert peak_by_name("NVIDIA A100-SXM4-40GB", "float16") == 312e12
     assert peak_by_name("Tesla T4", "bfloat16") is None
     assert peak_by_name("NVIDIA L4", "bfloat16") == 121e12

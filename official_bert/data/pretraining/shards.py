@@ -3,7 +3,7 @@ left, manifest.
 
 All is made in a folder beside the outputs whose name begins with a dot; the files get their names
 when the last one is complete. A finished shard lies there with its report, so that another run can
-go on after a kill.
+resume after a kill.
 """
 
 import concurrent.futures

@@ -235,7 +235,7 @@ class SentenceEncoder(Extensible):
             data_sets: several sets in place of texts, labels and dev. Each has a name, its texts,
                 labels and dev, and flags of its own, such as loss and eval_task.
             overwrite: whether a training on other data or with other arguments is replaced.
-            resume: whether such a training goes on, on these data and with these arguments.
+            resume: whether such a training resumes, on these data and with these arguments.
             verbose: 1 shows the progress and the result, on a terminal and in a notebook as a bar;
                 0 shows nothing.
             **flags: further flags of run_embeddings by name, such as loss="cosent".

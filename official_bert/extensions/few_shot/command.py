@@ -3,7 +3,7 @@
     texts and labels -> pairs.jsonl -> run_embeddings: encoder/ -> vectors -> logistic regression
 
 In: a table of texts and labels, and an encoder. Out, in --output_dir: a classifier of the task
-few_shot, which run_classifier evaluates, and which every command serves. The same command goes on
+few_shot, which run_classifier evaluates, and which every command serves. The same command resumes
 after a stop, because run_embeddings resumes from its newest checkpoint.
 """
 
