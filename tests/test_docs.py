@@ -540,6 +540,11 @@ def test_the_tables_of_the_parts_of_records(monkeypatch, capsys):
     assert [line for line in [*printed, *modelled] if line not in report] == []
     part_secs = 2.03 / 4 + 1e12 / 256 / 16 * 5.17 / 424.5e6 + 8 * 2**25 * 52.25 / 424.5e6
     assert f"| 64 | 4 | 1 | 0.5 | 3.0 | 33 | {64 * part_secs / 60:.1f} |" in report
+    later_passes_secs = 9 * 8 * 2**25 * 52.25 / 424.5e6
+    ten_passes_minutes = (part_secs + later_passes_secs) / 60
+    guide = join_lines(read(DOCS / "records_many_machines.md"))
+    assert f"{part_secs:.0f} s with `--dupe_factor=1`" in guide
+    assert f"{ten_passes_minutes:.1f} minutes with `--dupe_factor=10`" in guide
 
 
 def test_terms_of_the_model_of_many_replicas(monkeypatch):
