@@ -213,8 +213,9 @@ def print_terabyte():
     measured run.
 
     Each part first starts and distributes its text, and then makes its shards, in rounds of as many
-    as it has processes. Parts run in rounds, too. The time to read and write files is not in it;
-    the last column is what a file system would have to read and write.
+    as it has processes. The processes of a part read different files, so its text is in at least as
+    many files of about the same size. Parts run in rounds, too. The time to read and write files is
+    not in it; the last column is what a file system would have to read and write.
     """
     row = max(rows("records_parts"), key=lambda row: (row["parts"], row["at_a_time"]))
     num_bytes = row["text_mb"] * 1e6

@@ -7,24 +7,28 @@ import collections
 import functools
 import importlib
 import json
+import math
+import os
 import pathlib
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import pytest
 
 import official_bert
 from official_bert import catalog
+from official_bert.io.errors import InputError
 from tests import toy
 from tests.commands.pretraining_run import scalars
 from tests.fine_tuning_runs import figures
-from tests.scripts import run_here
+from tests.scripts import PYTHONPATH, run_here
 from tests.shared import ROOT
 
 DOCS = ROOT / "docs"
@@ -154,16 +158,22 @@ def test_the_python_code_for_those_who_migrate_runs(tmp_path):
     assert int(optimizer.iterations) == 3
 
 
+def split_commands(page: str) -> list[list[str]]:
+    """Returns the words of each command in the shell blocks of a page or of a part of it."""
+    blocks = SHELL_BLOCK.findall(page)
+    commands = "".join(blocks).replace("\\\n", "")
+    return [shlex.split(command) for command in commands.splitlines()]
+
+
 def run_guide_commands(guide: str, folder: pathlib.Path):
     """Runs the commands of a guide in this process, with a folder in place of /tmp, and its
     `model` for $MODEL.
     """
-    blocks = SHELL_BLOCK.findall(read(DOCS / f"{guide}.md"))
-    commands = "".join(blocks).replace("\\\n", "")
-    commands = commands.replace("$MODEL", "model")
-    commands = commands.replace("/tmp", str(folder))
-    for command in commands.splitlines():
-        program, name, *flags = shlex.split(command)
+    page = read(DOCS / f"{guide}.md")
+    page = page.replace("$MODEL", "model")
+    page = page.replace("/tmp", str(folder))
+    for command in split_commands(page):
+        program, name, *flags = command
         is_script = name.endswith(".py")
         assert program == ("python" if is_script else "official-bert")
         run_here(name, *flags)
@@ -215,6 +225,85 @@ def test_the_commands_for_students_run(tmp_path, monkeypatch):
     assert config["num_hidden_layers"] == 3
     results = figures(tmp_path / "student_of_more")
     assert results["eval_accuracy"] >= 0.5
+
+
+def read_contents(folder: pathlib.Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def start_part(command: Sequence[str], machine: pathlib.Path) -> subprocess.Popen:
+    """Starts a command of a guide in the folder of a machine, which sees the text and the
+    vocabulary of the working folder.
+    """
+    records = machine / "records"
+    records.mkdir(parents=True)
+    for name in ("text", "vocab.txt"):
+        (machine / name).symlink_to(pathlib.Path.cwd() / name)
+    _, script, *flags = command
+    return subprocess.Popen(
+        [sys.executable, ROOT / script, *flags],
+        cwd=machine,
+        env=os.environ | PYTHONPATH,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_commands_for_many_machines_run(tmp_path, monkeypatch):
+    """Two processes with two workers each make a part, in a folder of its own. One process makes
+    the same files. Only with both parts in one folder, a glob is accepted.
+    """
+    guide = read(DOCS / "records_many_machines.md")
+    two_machines, _, _ = guide.partition("## What a part is")
+    make_folders, split_text, *commands = split_commands(two_machines)
+    (_, *learn), first_part, second_part, (_, *train) = commands
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    monkeypatch.chdir(shared)
+    toy.write_text(shared, f"{toy.TEXT}\n" * 20, "corpus.txt")
+    for command in (make_folders, split_text):
+        subprocess.run(command, check=True)
+    texts = read_contents(shared / "text")
+    assert sorted(texts) == [f"{number}.txt" for number in range(8)]
+    # The documents are in the files by turns.
+    assert texts["1.txt"].decode().startswith(toy.TEXT.partition("\n\n")[0])
+    assert sum(text.count(b"\n\n") for text in texts.values()) == 60
+    run_here(*learn)
+
+    machines = [tmp_path / "m1", tmp_path / "m2"]
+    processes = [
+        start_part(first_part, machines[0]),
+        start_part(second_part, machines[1]),
+    ]
+    for command in (first_part, second_part):
+        run_here(*command[1:], "--num_workers=1")
+    records = shared / "records"
+    expected = read_contents(records)
+    sizes = [len(content) for name, content in expected.items() if "manifest" not in name]
+    assert len(sizes) == 2
+    for process in processes:
+        _, log = process.communicate(timeout=300)
+        assert process.returncode == 0, log
+    shutil.rmtree(records)
+    copies = [read_contents(machine / "records") for machine in machines]
+    assert copies[0] | copies[1] == expected
+    assert not copies[0].keys() & copies[1].keys()
+
+    toy_config = toy.BERT_CONFIG | {"vocab_size": 16384}
+    toy.write_text(shared, json.dumps(toy_config), "bert_config.json")
+    sentence = r"part 2 of 2 of ../m1/records/train is missing; copy all parts into one folder, or"
+    with pytest.raises(InputError, match=f"{sentence} make it .* --part=2/2 .* --dupe_factor=5 "):
+        run_here(*train, "--input_file=../m?/records/train-part-*")
+    for machine in machines:
+        shutil.copytree(machine / "records", records, dirs_exist_ok=True)
+    two_steps = ["--num_train_steps=2", "--num_warmup_steps=1", "--log_every_steps=1"]
+    run_here(*train, *two_steps, "--train_batch_size=2", "--random_seed=1")
+    start = json.loads(read(shared / "model" / "run.jsonl").splitlines()[0])
+    assert start["records"]["bytes"] == sum(sizes)
+    losses = scalars(shared / "model", "loss")
+    # An untrained model gives all tokens, and both labels of the next sentence, the same probability.
+    chance = math.log(16384) + math.log(2)
+    assert losses == {1: pytest.approx(chance, abs=0.05), 2: pytest.approx(chance, abs=0.05)}
 
 
 def rows(name: str) -> list[dict]:
@@ -540,6 +629,11 @@ def test_the_tables_of_the_parts_of_records(monkeypatch, capsys):
     assert [line for line in [*printed, *modelled] if line not in report] == []
     part_secs = 2.03 / 4 + 1e12 / 256 / 16 * 5.17 / 424.5e6 + 8 * 2**25 * 52.25 / 424.5e6
     assert f"| 64 | 4 | 1 | 0.5 | 3.0 | 33 | {64 * part_secs / 60:.1f} |" in report
+    later_passes_secs = 9 * 8 * 2**25 * 52.25 / 424.5e6
+    ten_passes_minutes = (part_secs + later_passes_secs) / 60
+    guide = join_lines(read(DOCS / "records_many_machines.md"))
+    assert f"{part_secs:.0f} s with `--dupe_factor=1`" in guide
+    assert f"{ten_passes_minutes:.1f} minutes with `--dupe_factor=10`" in guide
 
 
 def test_terms_of_the_model_of_many_replicas(monkeypatch):

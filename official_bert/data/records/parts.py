@@ -190,20 +190,26 @@ def _check_set(
             if absent:
                 raise InputError(
                     f"--{flag}: {output_file}-{absent[0]:05}-of-{num_shards:05} is "
-                    f"missing; copy it, or make the part: {_command(part, set_name, first)}"
+                    "missing; copy it, or make the part from the same text and vocabulary: "
+                    f"{_command(part, set_name, first)}"
                 )
         _check_alike(part, set_name, manifests[number], first)
 
 
 def _missing_part(part: Part, set_name: str, manifest: dict, flag: str) -> InputError:
     return InputError(
-        f"--{flag}: part {part.number} of {part.total} of {set_name} is missing; make it: "
+        f"--{flag}: part {part.number} of {part.total} of {set_name} is missing; copy all parts "
+        "into one folder, or make it from the same text and vocabulary: "
         f"{_command(part, set_name, manifest)}"
     )
 
 
 def _command(part: Part, set_name: str, manifest: dict) -> str:
-    """Returns the command that makes a part, with the flags of another one's manifest."""
+    """Returns the command that makes a part, with the flags of another one's manifest.
+
+    The manifest has no paths of the text and the vocabulary, because they may differ between
+    machines. The user fills them in.
+    """
     flags = {
         "generator": SHARDED,
         "part": part,

@@ -82,8 +82,9 @@ def test_a_missing_part_is_named_with_the_command_that_makes_it(records):
     with pytest.raises(InputError) as error:
         expand(records, "train-*")
     assert str(error.value) == (
-        f"--input_file: part 2 of 3 of {records}/train is missing; make it: "
-        f"create_pretraining_data.py --generator=sharded --part=2/3 --output_file={records}/train "
+        f"--input_file: part 2 of 3 of {records}/train is missing; copy all parts into one folder, "
+        "or make it from the same text and vocabulary: create_pretraining_data.py "
+        f"--generator=sharded --part=2/3 --output_file={records}/train "
         "--max_seq_length=64 --num_shards=2 --input_file=... --vocab_file=..."
     )
 
