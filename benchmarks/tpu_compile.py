@@ -40,8 +40,6 @@ STEPS = (
     "large:512:8",
     "base:128:128",
     "base:512:32",
-    "large:512:32",
-    "large:512:32:recompute",
     "base:128:32:bfloat16",
     "base:128:128:bfloat16",
     "large:512:8:bfloat16",
