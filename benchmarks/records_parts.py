@@ -33,8 +33,8 @@ from official_bert.data.pretraining.text_formats import line_reader
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/records_parts.jsonl"
 FILE_BYTES = 6_000_000
-# Parts, processes of a part, and parts at a time.
-SETTINGS = ((1, 1, 1), (1, 2, 1), (2, 1, 2), (4, 1, 2))
+# Parts, processes of a part, parts at a time, and passes over the text.
+SETTINGS = ((1, 1, 1, 1), (1, 2, 1, 1), (2, 1, 2, 1), (4, 1, 2, 1), (1, 1, 1, 10), (4, 1, 2, 10))
 # The log lines at which a part has read its flags, has distributed its text, and has all its files.
 STAGES = (r"\*\*\* Reading from input files", r"\d+ documents in \d+ shards", r"Wrote \d+ total")
 TIME = r"^I\d{4} (\d\d):(\d\d):(\d\d\.\d+) .*?\] "
@@ -70,7 +70,9 @@ def seconds(match: re.Match) -> float:
     return 3600 * hours + 60 * minutes + secs
 
 
-def run_part(flags, text: pathlib.Path, out: pathlib.Path, part: str, num_workers: int) -> dict:
+def run_part(
+    flags, text: pathlib.Path, out: pathlib.Path, part: str, num_workers: int, passes: int
+) -> dict:
     """Makes a part in a process; returns its seconds by stage, its records and its memory."""
     command = [
         sys.executable,
@@ -82,7 +84,7 @@ def run_part(flags, text: pathlib.Path, out: pathlib.Path, part: str, num_worker
         f"--vocab_file={flags.vocab_file}",
         f"--num_workers={num_workers}",
         "--max_seq_length=128",
-        "--dupe_factor=1",
+        f"--dupe_factor={passes}",
     ]
     log_file = out / f"{part.replace('/', '-')}.log"
     start_secs, peak_mb = time.monotonic(), 0.0
@@ -107,7 +109,7 @@ def run_part(flags, text: pathlib.Path, out: pathlib.Path, part: str, num_worker
     }
 
 
-def measure(flags, num_parts: int, num_workers: int, at_a_time: int) -> dict:
+def measure(flags, num_parts: int, num_workers: int, at_a_time: int, passes: int) -> dict:
     """Makes all parts, some at a time, and returns the row."""
     text, out = flags.work_dir / "text", flags.work_dir / "out"
     for folder in (text, out):
@@ -123,7 +125,8 @@ def measure(flags, num_parts: int, num_workers: int, at_a_time: int) -> dict:
     def make():
         while waiting:
             number = waiting.pop(0)
-            finished.append(run_part(flags, text, out, f"{number}/{num_parts}", num_workers))
+            part = f"{number}/{num_parts}"
+            finished.append(run_part(flags, text, out, part, num_workers, passes))
 
     threads = [threading.Thread(target=make) for _ in range(at_a_time)]
     for thread in threads:
@@ -135,6 +138,7 @@ def measure(flags, num_parts: int, num_workers: int, at_a_time: int) -> dict:
         "parts": num_parts,
         "workers": num_workers,
         "at_a_time": at_a_time,
+        "passes": passes,
         "text_mb": round(text_mb, 1),
         "secs": round(time.monotonic() - start_secs, 2),
         "cpu_secs": round(child_cpu_secs() - start_cpu_secs, 2),
@@ -157,13 +161,15 @@ def child_cpu_secs() -> float:
 def print_table(rows: list[dict]):
     """Prints a line for each row; the seconds of the stages are means of a part."""
     print(
-        "| parts | processes of a part | MB of text | s | processor s | records a processor second "
-        "| start of a part, s | distributes, s | makes, s | peak MB of a part |"
+        "| parts | processes of a part | passes | MB of text | s | processor s "
+        "| records a processor second | start of a part, s | distributes, s | makes, s "
+        "| peak MB of a part |"
     )
-    print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    print("|" + "--:|" * 11)
     for row in rows:
         stages = (row[f"{stage}_secs"] / row["parts"] for stage in ("start", "distribute", "make"))
-        cells = [row["parts"], row["workers"], f"{row['text_mb']:.0f}", f"{row['secs']:.1f}"]
+        cells = [row["parts"], row["workers"], row["passes"], f"{row['text_mb']:.0f}"]
+        cells += [f"{row['secs']:.1f}"]
         cells += [f"{row['cpu_secs']:.1f}", f"{row['records'] / row['cpu_secs']:,.0f}"]
         cells += [f"{secs:.1f}" for secs in stages]
         print(f"| {' | '.join(map(str, [*cells, row['peak_mb']]))} |")

@@ -210,30 +210,31 @@ def print_corpus(flags):
 
 def print_terabyte():
     """Prints what the records of a terabyte of text take in parts, from the terms of the largest
-    measured run.
+    measured run with as many passes.
 
     Each part first starts and distributes its text, and then makes its shards, in rounds of as many
     as it has processes. The processes of a part read different files, so its text is in at least as
     many files of about the same size. Parts run in rounds, too. The time to read and write files is
     not in it; the last column is what a file system would have to read and write.
     """
-    row = max(rows("records_parts"), key=lambda row: (row["parts"], row["at_a_time"]))
-    num_bytes = row["text_mb"] * 1e6
-    start_secs = row["start_secs"] / row["parts"]
-    distribute_secs_per_byte = row["distribute_secs"] / num_bytes
-    make_secs_per_byte = row["make_secs"] / num_bytes
-    records_per_byte = row["records"] / num_bytes
     part_bytes = TERABYTE / PARTS
     shard_rounds = math.ceil(math.ceil(part_bytes / SHARD_BYTES) / PART_WORKERS)
-    distribute_secs = part_bytes * distribute_secs_per_byte / PART_WORKERS
     print(
         "\n| processors | parts at a time | passes | a part: start, s | distributes, s | makes, s | "
         "all parts, minutes | if one process distributed, minutes | records/s | GB/s |"
     )
     print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for passes in (1, 10):
-        make_secs = shard_rounds * SHARD_BYTES * make_secs_per_byte * passes
-        records = TERABYTE * records_per_byte * passes
+        row = max(
+            (row for row in rows("records_parts") if row["passes"] == passes),
+            key=lambda row: (row["parts"], row["at_a_time"]),
+        )
+        num_bytes = row["text_mb"] * 1e6
+        start_secs = row["start_secs"] / row["parts"]
+        distribute_secs_per_byte = row["distribute_secs"] / num_bytes
+        distribute_secs = part_bytes * distribute_secs_per_byte / PART_WORKERS
+        make_secs = shard_rounds * SHARD_BYTES * row["make_secs"] / num_bytes
+        records = TERABYTE * row["records"] / num_bytes
         for processors in (64, 256, 1024):
             at_a_time = processors // PART_WORKERS
             part_rounds = math.ceil(PARTS / at_a_time)
