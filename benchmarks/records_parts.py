@@ -135,6 +135,7 @@ def measure(flags, num_parts: int, num_workers: int, at_a_time: int, passes: int
         thread.join()
     row = {
         "date": datetime.date.today().isoformat(),
+        "processor": flags.processor,
         "parts": num_parts,
         "workers": num_workers,
         "at_a_time": at_a_time,
@@ -161,14 +162,15 @@ def child_cpu_secs() -> float:
 def print_table(rows: list[dict]):
     """Prints a line for each row; the seconds of the stages are means of a part."""
     print(
-        "| parts | processes of a part | passes | MB of text | s | processor s "
+        "| processor | parts | processes of a part | passes | MB of text | s | processor s "
         "| records a processor second | start of a part, s | distributes, s | makes, s "
         "| peak MB of a part |"
     )
-    print("|" + "--:|" * 11)
+    print("|---|" + "--:|" * 11)
     for row in rows:
         stages = (row[f"{stage}_secs"] / row["parts"] for stage in ("start", "distribute", "make"))
-        cells = [row["parts"], row["workers"], row["passes"], f"{row['text_mb']:.0f}"]
+        cells = [row["processor"], row["parts"], row["workers"], row["passes"]]
+        cells += [f"{row['text_mb']:.0f}"]
         cells += [f"{row['secs']:.1f}"]
         cells += [f"{row['cpu_secs']:.1f}", f"{row['records'] / row['cpu_secs']:,.0f}"]
         cells += [f"{secs:.1f}" for secs in stages]
@@ -183,6 +185,7 @@ def main():
     parser.add_argument("--prose_file", nargs="+", default=[], help="books")
     parser.add_argument("--vocab_file")
     parser.add_argument("--work_dir", type=pathlib.Path)
+    parser.add_argument("--processor", default="", help="its name in the rows, such as AVX2")
     parser.add_argument("--part_mb", type=float, default=100)
     parser.add_argument("--settings", type=int, nargs="+", default=range(len(SETTINGS)))
     parser.add_argument("--output", type=pathlib.Path, default=RESULTS)
