@@ -351,6 +351,18 @@ def make_no_model_error(path: str) -> InputError:
     )
 
 
+def make_no_checkpoint_error(path: str) -> InputError:
+    """Returns the error of a path without a checkpoint.
+
+    Args:
+        path: the path.
+    """
+    return InputError(
+        f"{path}: no checkpoint there; give a TF1 prefix (bert_model.ckpt, without .index), a "
+        "folder that holds one, or a Hugging Face folder with model.safetensors"
+    )
+
+
 def make_default_labels(number: int) -> list[str]:
     """Returns transformers' names for outputs without a label: LABEL_0, LABEL_1, ...
 

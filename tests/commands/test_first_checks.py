@@ -1,5 +1,7 @@
 """A wrong path ends a command before TensorFlow is imported, in the sentence of the command."""
 
+from typing import Any
+
 import pytest
 
 from official_bert.commands import first_checks
@@ -7,7 +9,6 @@ from official_bert.options.fields import names_missing_file
 from official_bert.options.fine_tuning import ClassificationOptions, SquadOptions
 from official_bert.options.serving import PredictOptions
 from official_bert.options.training import PretrainingOptions
-from tests import toy
 from tests.scripts import end_of, run_interpreter
 
 _PROGRAM = """
@@ -20,12 +21,11 @@ main()
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> list[str]:
+def model(base) -> list[str]:
     """The flags of a model without weights."""
-    folder = toy.make_bert_base_dir(tmp_path_factory.mktemp("model"))
     return [
-        f"--vocab_file={folder}/vocab.txt",
-        f"--bert_config_file={folder}/bert_config.json",
+        f"--vocab_file={base}/vocab.txt",
+        f"--bert_config_file={base}/bert_config.json",
         "--do_lower_case",
         "--max_seq_length=16",
     ]
@@ -43,14 +43,19 @@ _CLASSIFY = ("run_classifier", "--do_train", "--output_dir=out")
         pytest.param((*_PRETRAIN, "--input_file=no", "--bert_config_file=no.json"), id="config"),
         pytest.param((*_PRETRAIN, "--input_file=no", "--vocab_file=", "--model=./no"), id="model"),
         pytest.param((*_CLASSIFY, "--task_name=text", "--train_file=no.tsv"), id="table"),
+        pytest.param((*_CLASSIFY, "--task_name=text", "--train_file=no*.tsv"), id="glob"),
+        pytest.param(
+            (*_CLASSIFY, "--task_name=text", f"--train_file={__file__},no.tsv"), id="list"
+        ),
         pytest.param((*_CLASSIFY, "--task_name=cola", "--vocab_file=no.txt"), id="vocabulary"),
         pytest.param((*_ANSWER, "--train_file=no.json"), id="SQuAD"),
         pytest.param(("predict", "--model=./no"), id="export"),
+        pytest.param(("predict", "--model={base}/no"), id="prefix"),
         pytest.param(("predict", "--model=./no", "--input_file=no.txt"), id="requests"),
     ],
 )
-def test_the_sentence_is_that_of_the_command_without_tensorflow(words, model):
-    name, *flags = words
+def test_the_sentence_is_that_of_the_command_without_tensorflow(words, model, base):
+    name, *flags = (word.replace("{base}", str(base)) for word in words)
     if name != "predict":
         flags = [*model, *flags]
     finished = run_interpreter("-c", _PROGRAM, name, *flags, status=1)
@@ -68,21 +73,43 @@ def test_a_wrong_data_dir_is_named(model):
     assert finished.stderr.endswith(": --data_dir=no: no such folder; check the path\n")
 
 
-def test_files_that_the_run_does_not_read_may_be_missing(model, tmp_path):
-    vocab_file, config_file = (flag.partition("=")[2] for flag in model[:2])
+@pytest.fixture
+def values(base, tmp_path) -> dict[str, Any]:
+    """The values of the flags of a fine-tuning that starts with a checkpoint."""
+    return {
+        "vocab_file": f"{base}/vocab.txt",
+        "bert_config_file": f"{base}/bert_config.json",
+        "init_checkpoint": f"{base}/bert_model.ckpt",
+        "do_lower_case": True,
+        "max_seq_length": 16,
+        "output_dir": str(tmp_path / "out"),
+    }
+
+
+def test_files_that_the_run_does_not_read_may_be_missing(values, tmp_path):
     (tmp_path / "test.json").write_text("{}")
-    options = SquadOptions(
-        vocab_file=vocab_file,
-        bert_config_file=config_file,
-        do_lower_case=True,
-        max_seq_length=16,
-        output_dir=str(tmp_path / "out"),
-        train_file="no.json",
-        predict_file=str(tmp_path / "test.json"),
-        do_predict=True,
+    files = {"train_file": "no.json", "predict_file": str(tmp_path / "test.json")}
+    options = SquadOptions(**values, **files, do_predict=True)
+    assert names_missing_file(options)
+    first_checks.check_fine_tuning(options)
+
+
+@pytest.mark.parametrize("train_file", ["[ab].tsv", "b.tsv,a.tsv", "a*,?.tsv"])
+def test_lists_and_globs_of_tables_pass(train_file, values, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.tsv", "b.tsv"):
+        (tmp_path / name).touch()
+    options = ClassificationOptions(
+        **values, task_name="text", train_file=train_file, do_train=True
     )
     assert names_missing_file(options)
     first_checks.check_fine_tuning(options)
+
+
+def test_the_prefix_of_a_checkpoint_is_a_model(base):
+    options = PredictOptions(model=f"{base}/bert_model.ckpt")
+    assert names_missing_file(options)
+    first_checks.check_prediction(options)
 
 
 @pytest.mark.parametrize(

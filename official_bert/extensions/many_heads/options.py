@@ -4,7 +4,6 @@ import dataclasses
 import re
 
 from official_bert import model_hub
-from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.options.fields import option
 from official_bert.options.serving import SAVED_MODEL, PredictorSettings
@@ -105,5 +104,5 @@ def check_folders(options: HeadExportOptions) -> None:
     """
     for name, folder in parse_heads(options).items():
         path = model_hub.local_path(folder)
-        if not files.exists(path) and not files.exists(f"{path}.index"):
+        if not model_hub.has_files(path):
             raise InputError(f"--heads: {name}={folder}: no such folder; check the path")
