@@ -12,7 +12,7 @@ from official_bert.data.tables import check_there
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.model_dir import ModelFolder, make_no_checkpoint_error, make_no_model_error
-from official_bert.model_source import resolve
+from official_bert.model_source import ModelSource, resolve
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.serving import STANDARD, PredictOptions
 from official_bert.options.training import PretrainingOptions
@@ -28,10 +28,12 @@ def check_pretraining(options: PretrainingOptions) -> None:
     Raises:
         InputError: a file is missing or corrupt, or a flag contradicts the folder of the model.
     """
-    _ = resolve(options).config
+    source = resolve(options)
+    _ = source.config
     expand_records(options.input_file, "input_file")
     if options.eval_input_file:
         expand_records(options.eval_input_file, "eval_input_file")
+    _check_start(source)
 
 
 def check_fine_tuning(options: FineTuningOptions) -> None:
@@ -47,6 +49,8 @@ def check_fine_tuning(options: FineTuningOptions) -> None:
     source = resolve(options, family)
     _ = source.config, source.tokenizer
     options = source.options
+    if not options.search:  # Each run of a search may resume in a folder of its own.
+        _check_start(source)
     needed_flags = {
         "train_file": options.do_train,
         "dev_file": options.has_dev_set and options.do_eval,
@@ -109,6 +113,12 @@ def check_file(path: str) -> None:
     """
     if not files.exists(path):
         files.open_file(path, "rb")
+
+
+def _check_start(source: ModelSource):
+    """Checks the checkpoint whose weights a training script loads, unless it resumes."""
+    if source.path and not source.resumes:
+        check_checkpoint(source.path)
 
 
 def check_model(model: str) -> None:

@@ -10,6 +10,7 @@ from official_bert.options.fine_tuning import ClassificationOptions, SquadOption
 from official_bert.options.serving import PredictOptions
 from official_bert.options.training import PretrainingOptions
 from tests.scripts import end_of, run_interpreter
+from tests.shared import GOLDEN
 
 _PROGRAM = """
 import atexit, sys
@@ -31,6 +32,7 @@ def model(base) -> list[str]:
     ]
 
 
+_RECORDS = GOLDEN / "scripts" / "records.tfrecord"
 _PRETRAIN = ("run_pretraining", "--do_train", "--output_dir=out")
 _ANSWER = ("run_squad", "--do_train", "--output_dir=out", "--max_query_length=4", "--doc_stride=4")
 _CLASSIFY = ("run_classifier", "--do_train", "--output_dir=out")
@@ -42,12 +44,16 @@ _CLASSIFY = ("run_classifier", "--do_train", "--output_dir=out")
         pytest.param((*_PRETRAIN, "--input_file=no/*.tfrecord"), id="records"),
         pytest.param((*_PRETRAIN, "--input_file=no", "--bert_config_file=no.json"), id="config"),
         pytest.param((*_PRETRAIN, "--input_file=no", "--vocab_file=", "--model=./no"), id="model"),
+        pytest.param(
+            (*_PRETRAIN, f"--input_file={_RECORDS}", "--init_checkpoint=./no"), id="start"
+        ),
         pytest.param((*_CLASSIFY, "--task_name=text", "--train_file=no.tsv"), id="table"),
         pytest.param((*_CLASSIFY, "--task_name=text", "--train_file=no*.tsv"), id="glob"),
         pytest.param(
             (*_CLASSIFY, "--task_name=text", f"--train_file={__file__},no.tsv"), id="list"
         ),
         pytest.param((*_CLASSIFY, "--task_name=cola", "--vocab_file=no.txt"), id="vocabulary"),
+        pytest.param((*_CLASSIFY, "--task_name=cola", "--init_checkpoint=./no"), id="checkpoint"),
         pytest.param((*_ANSWER, "--train_file=no.json"), id="SQuAD"),
         pytest.param(("predict", "--model=./no"), id="export"),
         pytest.param(("predict", "--model={base}/no"), id="prefix"),
@@ -104,6 +110,16 @@ def test_lists_and_globs_of_tables_pass(train_file, values, tmp_path, monkeypatc
     )
     assert names_missing_file(options)
     first_checks.check_fine_tuning(options)
+
+
+@pytest.mark.parametrize("is_search", [False, True])
+def test_a_run_that_resumes_needs_no_other_checkpoint(is_search, values, tmp_path):
+    (tmp_path / "out").mkdir()
+    flags = {"init_checkpoint": "./no", "search": "paper"}
+    if not is_search:
+        (tmp_path / "out" / "checkpoint").touch()
+        flags["search"] = None
+    first_checks.check_fine_tuning(ClassificationOptions(**values | flags, task_name="cola"))
 
 
 def test_the_prefix_of_a_checkpoint_is_a_model(base):
