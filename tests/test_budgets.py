@@ -23,7 +23,7 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 MAX_STATEMENTS = {
     "checkpoints": 1210,
     "cli": 504,
-    "commands": 1174,
+    "commands": 1184,
     "compat": 245,
     "data": 3809,
     "fine_tuning": 1238,

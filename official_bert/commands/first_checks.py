@@ -14,7 +14,8 @@ from official_bert.io.errors import InputError
 from official_bert.model_dir import ModelFolder, make_no_checkpoint_error, make_no_model_error
 from official_bert.model_source import ModelSource, resolve
 from official_bert.options.fine_tuning import FineTuningOptions
-from official_bert.options.serving import STANDARD, PredictOptions
+from official_bert.options.serving import STANDARD, ConversionOptions, PredictOptions
+from official_bert.options.shared import ConfigOptions
 from official_bert.options.training import PretrainingOptions
 from official_bert.tasks import registry
 
@@ -84,6 +85,35 @@ def check_prediction(options: PredictOptions) -> None:
     if options.input_file != STANDARD:
         check_file(options.input_file)
     check_model(options.model)
+
+
+def check_model_files(options: ConfigOptions) -> None:
+    """Checks the files of a command that completes its flags by the folder of a model.
+
+    Args:
+        options: the flags of the command.
+
+    Raises:
+        InputError: a file is missing, or a flag contradicts the folder of the model.
+    """
+    check_named_files(resolve(options).options)
+
+
+def check_named_files(options: ConfigOptions | ConversionOptions) -> None:
+    """Checks the files and the model that the flags of a command name.
+
+    Args:
+        options: the flags of the command.
+
+    Raises:
+        InputError: one of them is missing.
+    """
+    for flag in ("bert_config_file", "vocab_file", "input_file"):
+        if path := getattr(options, flag, None):
+            check_file(path)
+    for flag in ("model", "init_checkpoint"):
+        if model := getattr(options, flag, None):
+            check_checkpoint(model)
 
 
 def check_tables(paths: str, flag: str) -> None:

@@ -1,82 +1,160 @@
 """A wrong path ends a command before TensorFlow is imported, in the sentence of the command."""
 
+import json
 from typing import Any
 
 import pytest
 
+from official_bert import catalog
 from official_bert.commands import first_checks
 from official_bert.options.fields import names_missing_file
 from official_bert.options.fine_tuning import ClassificationOptions, SquadOptions
 from official_bert.options.serving import PredictOptions
 from official_bert.options.training import PretrainingOptions
-from tests.scripts import end_of, run_interpreter
+from tests.scripts import MAIN, end_of, run_here, run_interpreter
 from tests.shared import GOLDEN
 
+# Runs each command line in a forked process, so that the modules of the checks are imported once.
 _PROGRAM = """
-import atexit, sys
-heavy = ("tensorflow", "keras")
-atexit.register(lambda: print([name for name in heavy if name in sys.modules]))
+import json, os, sys
 from official_bert.cli.commands import main
-main()
+from official_bert.commands import first_checks
+heavy = ("tensorflow", "keras")
+for words in json.loads(sys.argv[1]):
+    if os.fork():
+        os.wait()
+        continue
+    sys.argv = ["official-bert", *words]
+    try:
+        main()
+    except SystemExit as end:
+        print(json.dumps([end.code, [name for name in heavy if name in sys.modules]]), flush=True)
+    os._exit(0)
 """
 
 
-@pytest.fixture(scope="module")
-def model(base) -> list[str]:
-    """The flags of a model without weights."""
-    return [
-        f"--vocab_file={base}/vocab.txt",
-        f"--bert_config_file={base}/bert_config.json",
-        "--do_lower_case",
-        "--max_seq_length=16",
-    ]
-
-
-_RECORDS = GOLDEN / "scripts" / "records.tfrecord"
-_PRETRAIN = ("run_pretraining", "--do_train", "--output_dir=out")
-_ANSWER = ("run_squad", "--do_train", "--output_dir=out", "--max_query_length=4", "--doc_stride=4")
-_CLASSIFY = ("run_classifier", "--do_train", "--output_dir=out")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param((*_PRETRAIN, "--input_file=no/*.tfrecord"), id="records"),
-        pytest.param((*_PRETRAIN, "--input_file=no", "--bert_config_file=no.json"), id="config"),
-        pytest.param((*_PRETRAIN, "--input_file=no", "--vocab_file=", "--model=./no"), id="model"),
-        pytest.param(
-            (*_PRETRAIN, f"--input_file={_RECORDS}", "--init_checkpoint=./no"), id="start"
-        ),
-        pytest.param((*_CLASSIFY, "--task_name=text", "--train_file=no.tsv"), id="table"),
-        pytest.param((*_CLASSIFY, "--task_name=text", "--train_file=no*.tsv"), id="glob"),
-        pytest.param(
-            (*_CLASSIFY, "--task_name=text", f"--train_file={__file__},no.tsv"), id="list"
-        ),
-        pytest.param((*_CLASSIFY, "--task_name=cola", "--vocab_file=no.txt"), id="vocabulary"),
-        pytest.param((*_CLASSIFY, "--task_name=cola", "--init_checkpoint=./no"), id="checkpoint"),
-        pytest.param((*_ANSWER, "--train_file=no.json"), id="SQuAD"),
-        pytest.param(("predict", "--model=./no"), id="export"),
-        pytest.param(("predict", "--model={base}/no"), id="prefix"),
-        pytest.param(("predict", "--model=./no", "--input_file=no.txt"), id="requests"),
-    ],
+_MODEL = (
+    "--vocab_file={base}/vocab.txt --bert_config_file={base}/bert_config.json --do_lower_case "
+    "--max_seq_length=16"
 )
-def test_the_sentence_is_that_of_the_command_without_tensorflow(words, model, base):
-    name, *flags = (word.replace("{base}", str(base)) for word in words)
-    if name != "predict":
-        flags = [*model, *flags]
-    finished = run_interpreter("-c", _PROGRAM, name, *flags, status=1)
-    assert finished.stdout == "[]\n"
-    sentence = finished.stderr.splitlines()[-1].partition(": ")[2]
-    command_sentence = end_of(name, *flags).sentence.partition(": ")[2]
-    assert sentence == command_sentence
-    assert "no" in sentence
+_PRETRAIN = f"run_pretraining --do_train --output_dir=out {_MODEL}"
+_CLASSIFY = f"run_classifier --do_train --output_dir=out {_MODEL}"
+_TEXT = f"{_CLASSIFY} --task_name=text"
+_SQUAD = f"run_squad --do_train --output_dir=out --max_query_length=4 --doc_stride=4 {_MODEL}"
+_EXTRACT = "extract_features --output_file=out --layers=-1"
+_EXPORT = "export_saved_model --export_dir=out"
+_CONVERT = "convert_checkpoint --output_format=tf1 --output_dir=out"
+# The command lines with a wrong path. {base} is the folder of a model, and {there} a folder with
+# files that exist.
+_LINES = (
+    f"{_PRETRAIN} --input_file=no/*.tfrecord",
+    f"{_PRETRAIN} --input_file=no --bert_config_file=no.json",
+    f"{_PRETRAIN} --input_file=no --vocab_file= --model=./no",
+    f"{_PRETRAIN} --input_file={GOLDEN}/scripts/records.tfrecord --init_checkpoint=./no",
+    f"{_TEXT} --train_file=no.tsv",
+    f"{_TEXT} --train_file=no*.tsv",
+    f"{_TEXT} --train_file={{there}}/pairs.tsv,no.tsv",
+    f"{_CLASSIFY} --task_name=cola --vocab_file=no.txt",
+    f"{_CLASSIFY} --task_name=cola --init_checkpoint=./no",
+    f"{_SQUAD} --train_file=no.json",
+    "predict --model=./no",
+    "predict --model={base}/no",
+    "predict --model=./no --input_file=no.txt",
+    f"{_EXPORT} --model=./no",
+    f"{_EXPORT} --init_checkpoint={{base}}/no.ckpt",
+    f"{_EXPORT} --init_checkpoint={{base}} --vocab_file=no.txt",
+    f"{_EXPORT} --model={{base}} --bert_config_file=no.json",
+    f"{_EXTRACT} --model=./no --input_file=no.txt",
+    f"{_EXTRACT} --input_file=no.txt {_MODEL} --init_checkpoint={{base}}/bert_model.ckpt",
+    f"{_EXTRACT} --input_file={{there}}/pairs.tsv {_MODEL} --init_checkpoint=./no",
+    f"{_EXTRACT} --input_file=no --model={{base}} --vocab_file=no.txt",
+    f"{_EXTRACT} --input_file=no --model={{base}} --bert_config_file=no.json",
+    f"{_CONVERT} --model=./no",
+    f"{_CONVERT} --model={{base}} --vocab_file=no.txt",
+    f"{_CONVERT} --model={{base}} --bert_config_file=no.json",
+    "build_vocab --input_file=no.txt --output_file=out",
+    "build_vocab --input_file={base}/vocab.txt,no*.txt --output_file=out",
+)
+_WRONG_FOLDERS = (f"{_CLASSIFY} --task_name=cola --data_dir=no",)
 
 
-def test_a_wrong_data_dir_is_named(model):
-    words = [*_CLASSIFY, "--task_name=cola", "--data_dir=no", *model]
-    finished = run_interpreter("-c", _PROGRAM, *words, status=1)
-    assert finished.stdout == "[]\n"
-    assert finished.stderr.endswith(": --data_dir=no: no such folder; check the path\n")
+@pytest.fixture(scope="module")
+def places(base, tmp_path_factory) -> dict[str, str]:
+    """The folders that the command lines name."""
+    there = tmp_path_factory.mktemp("there")
+    (there / "pairs.tsv").write_text("anchor\tpositive\nthe cat\tthe mat\nit was\ta day\n")
+    return {"base": str(base), "there": str(there)}
+
+
+def split(line: str, places: dict[str, str]) -> list[str]:
+    """Returns the words of a command line."""
+    return line.format(**places).split()
+
+
+def has_command(line: str) -> bool:
+    """Returns whether the command of a line is there: somebody may have deleted its extension."""
+    return line.partition(" ")[0] in catalog.commands()
+
+
+@pytest.fixture(scope="module")
+def ends(places) -> dict[str, tuple[str, list[str]]]:
+    """The sentence of each command line, and the heavy modules that it has imported."""
+    lines = [line for line in (*_LINES, *_WRONG_FOLDERS) if has_command(line)]
+    words = json.dumps([split(line, places) for line in lines])
+    finished = run_interpreter("-c", _PROGRAM, words)
+    outcomes = map(json.loads, finished.stdout.splitlines())
+    return dict(zip(lines, outcomes, strict=True))
+
+
+def format_id(line: str) -> str:
+    return line.replace(f" {_MODEL}", "")
+
+
+@pytest.mark.parametrize("line", filter(has_command, _LINES), ids=format_id)
+def test_the_sentence_is_that_of_the_command_without_tensorflow(line, places, ends):
+    sentence, modules = ends[line]
+    assert modules == []
+    assert sentence == end_of(*split(line, places)).sentence
+    assert "no" in sentence.partition(": ")[2]
+
+
+@pytest.mark.parametrize("line", filter(has_command, _WRONG_FOLDERS), ids=format_id)
+def test_a_wrong_data_dir_is_named(line, ends):
+    sentence, modules = ends[line]
+    assert modules == []
+    assert sentence.endswith(": --data_dir=no: no such folder; check the path")
+
+
+def test_the_command_ends_with_status_1():
+    finished = run_interpreter("-c", MAIN, "predict", "--model=./no", status=1)
+    assert finished.stderr.startswith("official-bert predict: ./no: holds no model; ")
+
+
+# Command lines that a check lets pass: names with commas and globs, prefixes of checkpoints, names
+# of served models, and files of weights, whose reader says more.
+_VALID_LINES = (
+    "export_saved_model --export_dir=out --init_checkpoint={base}/bert_model.ckpt",
+    "export_saved_model --export_dir=out --model={there}/model.safetensors",
+    "extract_features --output_file=out --input_file={there}/pairs.tsv "
+    "--model={base}/bert_model.ckpt",
+    "convert_checkpoint --output_format=tf1 --output_dir=out --model={base}/bert_model.ckpt",
+)
+
+
+@pytest.mark.parametrize("line", filter(has_command, _VALID_LINES))
+def test_valid_paths_pass(line, places, monkeypatch):
+    name, *words = split(line, places)
+    command = catalog.commands()[name]
+    checked = []
+
+    def check_and_end(options: Any):
+        assert names_missing_file(options)
+        catalog.load(command.check)(options)
+        checked.append(name)
+
+    monkeypatch.setattr("tests.scripts.load", lambda command: check_and_end)
+    run_here(name, *words)
+    assert checked == [name]
 
 
 @pytest.fixture
