@@ -74,6 +74,11 @@ _LINES = (
     f"{_CONVERT} --model={{base}} --bert_config_file=no.json",
     "build_vocab --input_file=no.txt --output_file=out",
     "build_vocab --input_file={base}/vocab.txt,no*.txt --output_file=out",
+    "serve --port=0 --model=./no",
+    "serve --port=0 --model={base} --model=name=./no",
+    "serve --port=0 --model=name=bert-base-uncasd",
+    "export_heads --export_dir=out --heads=a=./no,b={base}",
+    "export_heads --export_dir={there} --heads=a={base},b=./no",
 )
 _WRONG_FOLDERS = (f"{_CLASSIFY} --task_name=cola --data_dir=no",)
 
@@ -138,6 +143,8 @@ _VALID_LINES = (
     "extract_features --output_file=out --input_file={there}/pairs.tsv "
     "--model={base}/bert_model.ckpt",
     "convert_checkpoint --output_format=tf1 --output_dir=out --model={base}/bert_model.ckpt",
+    "serve --model=name={base} --model={base}/bert_model.ckpt",
+    "export_heads --export_dir={there} --heads=a={base},b={base}/bert_model.ckpt",
 )
 
 

@@ -22,6 +22,7 @@ class HeadExportOptions:
     """The models, and how they are exported."""
 
     heads: list[str] = option(
+        names_model=True,
         help="The models, each as NAME=FOLDER, separated by commas. A folder is the --output_dir "
         "of a training. The name becomes a signature of the export.",
         hint_if_missing="give --heads=NAME=FOLDER,NAME=FOLDER with the folders of trained models",
