@@ -41,9 +41,15 @@ _PRETRAIN = f"run_pretraining --do_train --output_dir=out {_MODEL}"
 _CLASSIFY = f"run_classifier --do_train --output_dir=out {_MODEL}"
 _TEXT = f"{_CLASSIFY} --task_name=text"
 _SQUAD = f"run_squad --do_train --output_dir=out --max_query_length=4 --doc_stride=4 {_MODEL}"
+_VECTORS = "run_embeddings --do_eval --output_dir=out"
+_FEW = "run_few_shot --output_dir=out"
 _EXTRACT = "extract_features --output_file=out --layers=-1"
 _EXPORT = "export_saved_model --export_dir=out"
 _CONVERT = "convert_checkpoint --output_format=tf1 --output_dir=out"
+_STUDENT = "create_student --num_layers=1 --output_dir=out"
+_MINE = "mine_hard_negatives --output_file=out"
+# The trainings on tables of related texts.
+_TRAININGS = ("run_embeddings", "run_reranker", "run_sparse_embeddings", "run_late_interaction")
 # The command lines with a wrong path. {base} is the folder of a model, and {there} a folder with
 # files that exist.
 _LINES = (
@@ -60,6 +66,18 @@ _LINES = (
     "predict --model=./no",
     "predict --model={base}/no",
     "predict --model=./no --input_file=no.txt",
+    *(f"{name} --do_train --output_dir=out {_MODEL} --train_file=no.tsv" for name in _TRAININGS),
+    *(f"{name} --do_train --output_dir=out --model=./no" for name in _TRAININGS),
+    f"{_VECTORS} {_MODEL} --dev_file=no.txt",
+    f"{_VECTORS} {_MODEL} --dev_file=no*",
+    f"{_VECTORS} {_MODEL} --init_checkpoint=./no",
+    f"{_VECTORS} --dev_file=no.tsv --vectors=./no",
+    f"{_VECTORS} --dev_file={{there}}/pairs.tsv --vectors=no.npy",
+    f"{_VECTORS} --dev_file={{there}}/pairs.tsv --vectors=./no",
+    f"{_FEW} --train_file=no.tsv --model={{base}}",
+    f"{_FEW} --train_file={{there}}/labels.tsv --dev_file=no.tsv --model={{base}}",
+    f"{_FEW} --train_file={{there}}/labels.tsv --model=./no",
+    f"{_FEW} --train_file={{there}}/labels.tsv --model=bert-base-uncasd",
     f"{_EXPORT} --model=./no",
     f"{_EXPORT} --init_checkpoint={{base}}/no.ckpt",
     f"{_EXPORT} --init_checkpoint={{base}} --vocab_file=no.txt",
@@ -72,15 +90,26 @@ _LINES = (
     f"{_CONVERT} --model=./no",
     f"{_CONVERT} --model={{base}} --vocab_file=no.txt",
     f"{_CONVERT} --model={{base}} --bert_config_file=no.json",
+    f"{_STUDENT} --model=./no",
+    f"{_STUDENT} --model={{base}} --bert_config_file=no.json",
+    f"{_STUDENT} --model={{base}} --vocab_file=no.txt",
     "build_vocab --input_file=no.txt --output_file=out",
     "build_vocab --input_file={base}/vocab.txt,no*.txt --output_file=out",
+    "evaluate_minimal_pairs --input_file=no.zip --model=./no",
+    "evaluate_minimal_pairs --input_file={there} --model=./no",
+    f"{_MINE} --input_file=no.tsv --model=./no",
+    f"{_MINE} --input_file={{there}}/pairs.tsv,{{there}}/no.csv --model=./no",
+    f"{_MINE} --input_file={{there}}/pairs.tsv --model=./no --corpus_file=no.txt",
     "serve --port=0 --model=./no",
     "serve --port=0 --model={base} --model=name=./no",
     "serve --port=0 --model=name=bert-base-uncasd",
     "export_heads --export_dir=out --heads=a=./no,b={base}",
     "export_heads --export_dir={there} --heads=a={base},b=./no",
 )
-_WRONG_FOLDERS = (f"{_CLASSIFY} --task_name=cola --data_dir=no",)
+_WRONG_FOLDERS = (
+    f"{_CLASSIFY} --task_name=cola --data_dir=no",
+    f"run_reranker --do_train --output_dir=out {_MODEL} --data_dir=no",
+)
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +117,9 @@ def places(base, tmp_path_factory) -> dict[str, str]:
     """The folders that the command lines name."""
     there = tmp_path_factory.mktemp("there")
     (there / "pairs.tsv").write_text("anchor\tpositive\nthe cat\tthe mat\nit was\ta day\n")
+    (there / "labels.tsv").write_text("text\tlabel\na\tx\nb\tx\nc\ty\nd\ty\n")
+    pair = {"sentence_good": "a", "sentence_bad": "b", "UID": "c", "linguistics_term": "d"}
+    (there / "pairs.jsonl").write_text(json.dumps(pair))
     return {"base": str(base), "there": str(there)}
 
 
@@ -138,11 +170,18 @@ def test_the_command_ends_with_status_1():
 # Command lines that a check lets pass: names with commas and globs, prefixes of checkpoints, names
 # of served models, and files of weights, whose reader says more.
 _VALID_LINES = (
+    "run_embeddings --do_eval --output_dir=out --dev_file={there}/p*.tsv --vectors={base}",
+    "run_few_shot --output_dir=out --train_file={there}/pairs.tsv,{there}/labels.tsv "
+    "--model={base}/bert_model.ckpt",
     "export_saved_model --export_dir=out --init_checkpoint={base}/bert_model.ckpt",
     "export_saved_model --export_dir=out --model={there}/model.safetensors",
     "extract_features --output_file=out --input_file={there}/pairs.tsv "
     "--model={base}/bert_model.ckpt",
     "convert_checkpoint --output_format=tf1 --output_dir=out --model={base}/bert_model.ckpt",
+    "create_student --num_layers=1 --output_dir=out --model={base}/bert_model.ckpt",
+    "evaluate_minimal_pairs --input_file={there} --model={base}/bert_model.ckpt",
+    "mine_hard_negatives --output_file=out --input_file={there}/*.tsv --model={base} "
+    "--corpus_file={there}/pairs.tsv,{there}/labels.tsv",
     "serve --model=name={base} --model={base}/bert_model.ckpt",
     "export_heads --export_dir={there} --heads=a={base},b={base}/bert_model.ckpt",
 )
