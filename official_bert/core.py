@@ -91,6 +91,7 @@ _COMMANDS = {
         function="official_bert.commands.extract_features:run",
         summary="Writes the vectors that a BERT model computes for the tokens of a text, as JSON "
         "lines.",
+        check="official_bert.commands.first_checks:check_model_files",
         stage="Use the model",
         example="--input_file=texts.txt --output_file=features.jsonl --model=bert",
         ignores_unknown_flags=True,
@@ -99,6 +100,7 @@ _COMMANDS = {
         options="official_bert.options.serving:ExportOptions",
         function="official_bert.serving.model:export",
         summary="Exports a checkpoint as a SavedModel that TensorFlow Serving loads.",
+        check="official_bert.commands.first_checks:check_named_files",
         stage="Use the model",
         example="--model=my_model --export_dir=export --export_text",
     ),
@@ -116,6 +118,7 @@ _COMMANDS = {
         function="official_bert.commands.convert_checkpoint:run",
         summary="Converts a checkpoint between the formats of TF1 and Hugging Face, or removes the "
         "optimizer slots.",
+        check="official_bert.commands.first_checks:check_named_files",
         stage="Tools",
         example="--model=my_model --output_format=huggingface --output_dir=for_huggingface",
     ),

@@ -351,6 +351,18 @@ def make_no_model_error(path: str) -> InputError:
     )
 
 
+def make_no_checkpoint_error(path: str) -> InputError:
+    """Returns the error of a path without a checkpoint.
+
+    Args:
+        path: the path.
+    """
+    return InputError(
+        f"{path}: no checkpoint there; give a TF1 prefix (bert_model.ckpt, without .index), a "
+        "folder that holds one, or a Hugging Face folder with model.safetensors"
+    )
+
+
 def make_default_labels(number: int) -> list[str]:
     """Returns transformers' names for outputs without a label: LABEL_0, LABEL_1, ...
 
@@ -432,7 +444,7 @@ def write(
         labels: the labels in the order of the outputs; None for none.
     """
     files.make_folder(folder)
-    _write_text(folder, CONFIG_NAME, config.to_json_string())
+    write_text(folder, CONFIG_NAME, config.to_json_string())
     write_companion_files(folder, vocab_file, tokenizer_config, record, labels)
 
 
@@ -463,13 +475,13 @@ def write_companion_files(
         with files.open_file(vocab_file, "rb") as source, writing.replacing(target, "wb") as copy:
             copy.write(source.read())
     if tokenizer_config:
-        _write_text(folder, TOKENIZER_CONFIG_NAME, tokenizer_config.to_json_string())
+        write_text(folder, TOKENIZER_CONFIG_NAME, tokenizer_config.to_json_string())
         if files.exists(os.path.join(folder, HUGGINGFACE_CONFIG_NAME)) and files.exists(target):
             content = tokenizer_config.to_tokenizer_json(load_vocab(target))
             if content is not None:
-                _write_text(folder, TOKENIZER_NAME, content)
+                write_text(folder, TOKENIZER_NAME, content)
     if labels is not None:
-        _write_text(folder, LABELS_NAME, join_lines(labels).decode())
+        write_text(folder, LABELS_NAME, join_lines(labels).decode())
     if record is not None:
         write_record(folder, record._replace(labels=summarize_labels(labels)))
 
@@ -481,10 +493,17 @@ def write_record(folder: str, record: TaskRecord) -> None:
         folder: the folder of the model.
         record: its content.
     """
-    _write_text(folder, TASK_NAME, json.dumps(record._asdict(), indent=2) + "\n")
+    write_text(folder, TASK_NAME, json.dumps(record._asdict(), indent=2) + "\n")
 
 
-def _write_text(folder: str, name: str, content: str):
+def write_text(folder: str, name: str, content: str) -> None:
+    """Writes a text file of a model.
+
+    Args:
+        folder: the folder of the model.
+        name: the name of the file.
+        content: the text.
+    """
     with writing.replacing(os.path.join(folder, name)) as file:
         file.write(content)
 

@@ -71,8 +71,8 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(@[\w./-]+)?", re.A
 # modules. Pickles are not, because they can run code.
 _FILES = (
     "model*.safetensors model.safetensors.index.json config.json vocab.txt tokenizer_config.json"
+    " tokenizer.json modules.json sentence_bert_config.json config_sentence_transformers.json"
 )
-_FILES += " tokenizer.json modules.json sentence_bert_config.json config_sentence_transformers.json"
 _PATTERNS = [pattern for name in _FILES.split() for pattern in (name, f"[0-9]_*/{name}")]
 
 
@@ -83,6 +83,15 @@ def is_cased(archive: str) -> bool:
         archive: the name of its archive.
     """
     return archive.startswith(("cased", "multi_cased", "wwm_cased"))
+
+
+def has_files(path: str) -> bool:
+    """Returns whether a path is that of a folder or a file, or the prefix of a TF1 checkpoint.
+
+    Args:
+        path: the path of a model.
+    """
+    return files.exists(path) or files.exists(f"{path}.index")
 
 
 def local_path(model: str | os.PathLike) -> str:
@@ -100,7 +109,7 @@ def local_path(model: str | os.PathLike) -> str:
     """
     model = os.fspath(model)
     is_name = _NAME.fullmatch(model) and "ckpt" not in model and not model.endswith(".safetensors")
-    if not is_name or files.exists(model) or files.exists(f"{model}.index"):
+    if not is_name or has_files(model):
         return model
     if model in _PATHS:
         return _fetch_archive(_PATHS[model])

@@ -198,7 +198,7 @@ class ModelSource:
     def _check_model(self, options: Any):
         """Refuses a --model that does not exist, or that --init_checkpoint contradicts."""
         model = options.model
-        if model and not (files.exists(model) or files.exists(f"{model}.index")):
+        if model and not model_hub.has_files(model):
             raise InputError(f"--model={model}: no such folder; check the path")
         checkpoint = getattr(options, "init_checkpoint", None)
         if model and checkpoint:

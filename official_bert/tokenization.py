@@ -283,7 +283,7 @@ class FullTokenizer:
         """
         folder = model_hub.local_path(folder)
         if not files.is_folder(folder):
-            if not files.exists(f"{folder}.index") and not files.exists(folder):
+            if not model_hub.has_files(folder):
                 raise InputError(
                     f"{folder}: no folder and no checkpoint is there; give the folder of a model"
                 )

@@ -20,7 +20,13 @@ from official_bert.checkpoints.weights_in_use import WeightsInUse
 from official_bert.config import LEFT_TO_RIGHT, POOLER_ACTIVATION, BertConfig
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
-from official_bert.model_dir import BEST_FOLDER, CONFIG_NAME, ModelFolder, find_nested_encoder
+from official_bert.model_dir import (
+    BEST_FOLDER,
+    CONFIG_NAME,
+    ModelFolder,
+    find_nested_encoder,
+    make_no_checkpoint_error,
+)
 
 if TYPE_CHECKING:
     import keras
@@ -145,10 +151,7 @@ def _make_missing_error(path: str) -> InputError:
             f"{path}: its encoder is in {encoder}; make one folder of both with official-bert "
             f"convert_checkpoint --model={path} --output_format=huggingface, and give that"
         )
-    return InputError(
-        f"{path}: no checkpoint there; give a TF1 prefix (bert_model.ckpt, without .index), a "
-        f"folder that holds one, or a Hugging Face folder with {huggingface.WEIGHTS_FILE}"
-    )
+    return make_no_checkpoint_error(path)
 
 
 def _find_prefix(path: str) -> str | None:

@@ -38,10 +38,12 @@ def run(options: VocabularyOptions) -> None:
         InputError: a file cannot be used, or the text has too few characters or pieces.
     """
     start_secs = time.monotonic()
-    import_learner()  # It may be missing, which should not waste the time of counting words.
     tokenizer = BasicTokenizer(options.do_lower_case, options.strip_accents)
     writing.keep_apart([options.output_file], {"input_file": options.input_file})
     input_files = files.expand(options.input_file, "input_file")
+    # This imports TensorFlow. The learner may be missing, which should not waste the time of
+    # counting words.
+    import_learner()
     # The output is opened first, so that a path that cannot be written does not waste minutes.
     with writing.replacing(options.output_file) as file:
         counts = _count_words(input_files, tokenizer, line_reader(options.input_format))

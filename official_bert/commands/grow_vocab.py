@@ -64,8 +64,8 @@ def run(options: GrowthOptions) -> None:
     with writing.replacing_folder(output_dir) as folder:
         is_huggingface_config = "model_type" in config_fields
         config_name = HUGGINGFACE_CONFIG_NAME if is_huggingface_config else CONFIG_NAME
-        _write_text(folder, config_name, json.dumps(config_fields, indent=2))
-        _write_text(folder, VOCAB_NAME, "\n".join(lines))
+        model_dir.write_text(folder, config_name, json.dumps(config_fields, indent=2) + "\n")
+        model_dir.write_text(folder, VOCAB_NAME, model_dir.join_lines(lines).decode())
         _write_weights(folder, checkpoint, grown_weights)
         settings = source.folder.tokenizer_config() or source.tokenizer_config
         # The config.json of a Hugging Face folder names the task and the labels, so that other
@@ -130,11 +130,6 @@ def _grow_weights(
     return grown_weights
 
 
-def _write_text(folder: str, name: str, text: str):
-    with writing.replacing(os.path.join(folder, name)) as file:
-        file.write(f"{text}\n")
-
-
 def _write_weights(
     folder: str,
     checkpoint: Checkpoint,
@@ -145,10 +140,11 @@ def _write_weights(
         path = os.path.join(folder, huggingface.WEIGHTS_FILE)
         huggingface.write_tensors(path, checkpoint.replace_weights(grown_weights))
         return
-    tensors = {}
-    for name in checkpoint.shapes:
-        if not names.is_training_state(name):
-            tensors[name] = checkpoint.read(name)
+    tensors = {
+        name: checkpoint.read(name)
+        for name in checkpoint.shapes
+        if not names.is_training_state(name)
+    }
     num_left_out = len(checkpoint.shapes) - len(tensors)
     logging.info("the step and the optimizer's slots are left out: %d tensors", num_left_out)
     for name, value in grown_weights.items():

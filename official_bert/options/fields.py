@@ -237,9 +237,9 @@ def names_missing_file(options: Any) -> bool:
     """
     for field in dataclasses.fields(options):
         is_path = field.name.endswith(_PATH_ENDINGS) and not field.name.startswith("output_")
-        if is_path or field.name in _MODEL_FLAGS:
+        if is_path or field.name in _MODEL_FLAGS or field.metadata["names_model"]:
             value = getattr(options, field.name)
-            paths = value if isinstance(value, list) else [value]
+            paths = value if isinstance(value, (list, tuple)) else [value]
             if any(path and _is_missing(path) for path in paths):
                 return True
     return False
@@ -294,8 +294,8 @@ def option(  # noqa: PLR0913 - each is named in a declaration
         read_by: for a flag of official-bert export_saved_model that only some tasks read, the hint
             what to export instead, such as "--long_texts=windows"; "" for no hint. None for a flag
             of all tasks.
-        names_model: whether the value is the path or the name of a model, so that another path to
-            the same folder is the same value.
+        names_model: whether the value is the path or the name of a model, or a list of them. Then
+            another path to the same folder is the same value, and `names_missing_file` reads it.
         after_dashes: whether the field is not a flag but the words behind `--`, as a tuple.
         is_first_word: whether the field is not a flag but the word before all flags, or for a tuple
             all words before them.

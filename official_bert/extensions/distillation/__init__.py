@@ -14,6 +14,7 @@ EXTENSION = Extension(
             function=f"{_HERE}.create_student:run",
             summary="Makes a smaller model for distillation: some layers of a model, or a new one "
             "of a published size.",
+            check="official_bert.commands.first_checks:check_model_files",
             stage="Tools",
             example="--model=bert --num_layers=6 --output_dir=student",
         )

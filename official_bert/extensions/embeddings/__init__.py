@@ -11,6 +11,7 @@ EXTENSION = Extension(
             function="official_bert.extensions.embeddings.command:run",
             summary="Trains BERT to give similar texts similar vectors, evaluates the vectors, and "
             "writes those of texts.",
+            check="official_bert.extensions.embeddings.options:check_paths",
             stage="Fine-tune",
             example="--data_dir=pairs --model=bert --do_train --do_eval --output_dir=my_encoder",
         )

@@ -188,7 +188,29 @@ class EmbeddingOptions(RelatedTextsOptions):
     )
     vectors: str | None = option(
         None,
+        names_model=True,
         help="Evaluate an export, or the vectors of another system, in place of a model. The "
         "vectors are a .npy file with those of the different texts of --dev_file in their order, "
         "as in test_texts.jsonl of --do_predict.",
     )
+
+
+def check_paths(options: EmbeddingOptions) -> None:
+    """Check the files of a training, or with --vectors those of an evaluation.
+
+    Args:
+        options: the flags of the command.
+
+    Raises:
+        InputError: a file is missing or corrupt, or a flag contradicts the folder of the model.
+    """
+    # The import is here, because --help needs no check.
+    from official_bert.commands import first_checks
+
+    if options.vectors is None:
+        first_checks.check_fine_tuning(options)
+    elif options.dev_file:
+        first_checks.check_tables(options.dev_file, "dev_file")
+        is_array = options.vectors.lower().endswith(".npy")
+        check = first_checks.check_file if is_array else first_checks.check_model
+        check(options.vectors)

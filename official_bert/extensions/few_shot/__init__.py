@@ -13,6 +13,7 @@ EXTENSION = Extension(
         "run_few_shot": Command(
             options=f"{_HERE}.options:FewShotOptions",
             function=f"{_HERE}.command:run",
+            check=f"{_HERE}.options:check_paths",
             summary="Trains a classifier on few examples of each label: first the encoder on pairs "
             "of texts, then a logistic regression on its vectors.",
             stage="Fine-tune",

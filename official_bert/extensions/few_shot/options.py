@@ -79,3 +79,21 @@ class FewShotOptions(TableFormat):
     def resume_hint(self) -> str:
         """What a user is told whose run was interrupted."""
         return "the same command continues"
+
+
+def check_paths(options: FewShotOptions) -> None:
+    """Check the tables and the model.
+
+    Args:
+        options: the flags of the command.
+
+    Raises:
+        InputError: one of them is missing.
+    """
+    # The import is here, because --help needs no check.
+    from official_bert.commands import first_checks
+
+    first_checks.check_tables(options.train_file, "train_file")
+    if options.dev_file:
+        first_checks.check_tables(options.dev_file, "dev_file")
+    first_checks.check_checkpoint(options.model)

@@ -11,6 +11,7 @@ EXTENSION = Extension(
             function="official_bert.fine_tuning.run:fine_tune",
             summary="Trains BERT to compare queries and documents token by token (ColBERT), "
             "evaluates retrieval, and writes the vectors of texts.",
+            check="official_bert.commands.first_checks:check_fine_tuning",
             stage="Fine-tune",
             example="--data_dir=pairs --model=bert --do_train --do_eval --output_dir=my_colbert",
         )

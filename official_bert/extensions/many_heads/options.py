@@ -4,7 +4,6 @@ import dataclasses
 import re
 
 from official_bert import model_hub
-from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.options.fields import option
 from official_bert.options.serving import SAVED_MODEL, PredictorSettings
@@ -23,6 +22,7 @@ class HeadExportOptions:
     """The models, and how they are exported."""
 
     heads: list[str] = option(
+        names_model=True,
         help="The models, each as NAME=FOLDER, separated by commas. A folder is the --output_dir "
         "of a training. The name becomes a signature of the export.",
         hint_if_missing="give --heads=NAME=FOLDER,NAME=FOLDER with the folders of trained models",
@@ -105,5 +105,5 @@ def check_folders(options: HeadExportOptions) -> None:
     """
     for name, folder in parse_heads(options).items():
         path = model_hub.local_path(folder)
-        if not files.exists(path) and not files.exists(f"{path}.index"):
+        if not model_hub.has_files(path):
             raise InputError(f"--heads: {name}={folder}: no such folder; check the path")

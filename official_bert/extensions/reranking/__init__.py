@@ -11,6 +11,7 @@ EXTENSION = Extension(
             function="official_bert.fine_tuning.run:fine_tune",
             summary="Trains BERT to order documents for a query, evaluates the order, and writes "
             "the scores of documents.",
+            check="official_bert.commands.first_checks:check_fine_tuning",
             stage="Fine-tune",
             example="--data_dir=questions --model=bert --do_train --do_eval "
             "--output_dir=my_reranker",

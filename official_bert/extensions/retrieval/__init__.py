@@ -9,6 +9,7 @@ EXTENSION = Extension(
         "mine_hard_negatives": Command(
             options="official_bert.extensions.retrieval.options:MiningOptions",
             function="official_bert.extensions.retrieval.mining:run",
+            check="official_bert.extensions.retrieval.options:check_paths",
             summary="Finds for pairs of texts the wrong answers that an encoder takes for right "
             "ones, to train a better one on.",
             stage="Prepare the data",

@@ -123,3 +123,21 @@ class MiningOptions(TextTables):
         None,
         help="A text to put before all other texts, in place of the model's prompt of documents.",
     )
+
+
+def check_paths(options: MiningOptions) -> None:
+    """Check the pairs, the model and the corpus.
+
+    Args:
+        options: the flags of mine_hard_negatives.
+
+    Raises:
+        InputError: one of them is missing.
+    """
+    # The import is here, because --help needs no check.
+    from official_bert.commands import first_checks
+
+    first_checks.check_tables(options.input_file, "input_file")
+    first_checks.check_model(options.model)
+    if options.corpus_file:
+        first_checks.check_tables(options.corpus_file, "corpus_file")

@@ -13,6 +13,7 @@ EXTENSION = Extension(
             function=f"{_HERE}.minimal_pairs:run",
             summary="Tells how often a pre-trained model gives the right sentence of a pair the "
             "better score, as BLiMP asks.",
+            check="official_bert.commands.first_checks:check_prediction",
             stage="Evaluate",
             example="--model=my_bert --input_file=BLiMP.zip",
         )

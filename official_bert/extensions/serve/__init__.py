@@ -9,6 +9,7 @@ EXTENSION = Extension(
         "serve": Command(
             options="official_bert.extensions.serve.options:ServeOptions",
             function="official_bert.extensions.serve.command:run",
+            check="official_bert.extensions.serve.options:check_models",
             summary="Answers HTTP requests with one model or several: trained folders or exports.",
             stage="Use the model",
             example="--model=my_classifier --model=search=my_encoder --port=8501",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,8 +21,7 @@ from official_bert.extensions.serve.batching import (
 )
 from official_bert.extensions.serve.bodies import RefusalError
 from official_bert.extensions.serve.metrics import ServerMetrics
-from official_bert.extensions.serve.options import ServeOptions
-from official_bert.io import files
+from official_bert.extensions.serve.options import ServeOptions, naming_model, read_model_paths
 from official_bert.io.errors import InputError
 from official_bert.serving.predictor import Predictor
 from official_bert.tasks.clients import TextClient, Texts
@@ -34,7 +32,6 @@ OUTPUTS = "outputs"
 VECTORS = "vectors"
 TENSORS = "tensors"
 
-_NAME = re.compile(r"([\w.-]+)=(.+)")
 # Texts of fewer characters are tokenized in the thread of the connections, which is faster than to
 # hand them to another one.
 _FEW_CHARACTERS = 20_000
@@ -320,10 +317,8 @@ class ModelHost:
         for hook in ("predictor_methods", "predictor_frame"):
             tuple(catalog.hooks(hook))  # imports the modules here, in one thread
         for name, path in self._paths.items():
-            try:
+            with naming_model(name):
                 self._load_model(name, path)
-            except InputError as error:
-                raise InputError(f"the model {name!r}: {error}") from error
         self._is_loaded = True
 
     def _load_model(self, name: str, path: str):
@@ -409,46 +404,3 @@ def suggest_path(model: HostedModel) -> str:
         model: the model.
     """
     return f"/v1/models/{model.name}:{model.method or 'run'}"
-
-
-def read_model_paths(values: Sequence[str]) -> dict[str, str]:
-    """Reads the values of --model.
-
-    Args:
-        values: each a folder, NAME=FOLDER, or the name of a model to download.
-
-    Returns:
-        The name of a model in requests -> its folder.
-
-    Raises:
-        InputError: two models have one name.
-
-    Example:
-        ```python
-        read_model_paths(["/tmp/sst2", "/tmp/exports/ner/3", "search=/tmp/encoder"])
-        # {"sst2": "/tmp/sst2", "ner": "/tmp/exports/ner/3", "search": "/tmp/encoder"}
-        ```
-    """
-    paths: dict[str, str] = {}
-    for value in values:
-        match = _NAME.fullmatch(value)
-        if match and not files.exists(value):
-            name, path = match.groups()
-        else:
-            name, path = _choose_name(value), value
-        if name in paths:
-            raise InputError(
-                f"--model={value}: there is a model {name!r} already; name this one, as in "
-                f"--model=other={path}"
-            )
-        if not path or not name:
-            raise InputError(f"--model={value}: is empty; give a folder, or NAME=FOLDER")
-        paths[name] = path
-    return paths
-
-
-def _choose_name(path: str) -> str:
-    """Returns the last part of a path that is no number, because versions are numbers."""
-    parts = [part for part in re.split(r"[/\\]", os.path.normpath(path)) if part]
-    names = [part for part in parts if not part.isdecimal()]
-    return names[-1] if names else ""

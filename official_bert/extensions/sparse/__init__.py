@@ -11,6 +11,7 @@ EXTENSION = Extension(
             function="official_bert.fine_tuning.run:fine_tune",
             summary="Trains a masked LM to describe texts by weighted words of its vocabulary "
             "(SPLADE), evaluates retrieval with them, and writes those of texts.",
+            check="official_bert.commands.first_checks:check_fine_tuning",
             stage="Fine-tune",
             example="--data_dir=pairs --model=bert --do_train --do_eval --output_dir=my_splade",
         )

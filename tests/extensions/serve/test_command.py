@@ -30,7 +30,7 @@ needs_packages = pytest.mark.needs_extra("starlette", "uvicorn", "prometheus_cli
 )
 @needs_packages
 def test_models_have_the_names_of_their_flags_or_folders(values, paths):
-    from official_bert.extensions.serve.hosted_models import read_model_paths
+    from official_bert.extensions.serve.options import read_model_paths
 
     assert read_model_paths(values) == paths
 
