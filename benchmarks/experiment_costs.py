@@ -59,41 +59,41 @@ TRAINING_EXAMPLES = {
     "SWAG": 73_546,
     "CoNLL-2003": 14_041,
 }
-SEQUENCES_OF_AN_EXAMPLE = {"SWAG": 4}
+NUM_SEQUENCES = {"SWAG": 4}
 # Dense peaks in bfloat16 by the data sheets.
 MACHINES = {"16 TPU v4": 16 * 275e12, "8 H100 SXM": 8 * 989.4e12}
 UTILIZATIONS = (0.245, 0.4)  # measured with our step on an H100; assumed, measured by nobody
 
 
-def value_of(step: Step, name: str):
+def flag_value(step: Step, name: str):
     """Returns the value of a flag of a step, or that of its command without the flag."""
     fields = {field.name: field for field in flag_fields(catalog.options_class(step.script))}
     return step.flag(name, without_flag(fields[name]))
 
 
-def pretraining_operations(step: Step) -> int:
+def count_pretraining(step: Step) -> int:
     """Returns the operations of one phase of a pre-training."""
     return training_flops(
         BertConfig.from_dict(dict(step.config)),
-        len(list_updates(step)) * value_of(step, "train_batch_size"),
-        value_of(step, "max_seq_length"),
-        value_of(step, "max_predictions_per_seq"),
+        len(list_updates(step)) * flag_value(step, "train_batch_size"),
+        flag_value(step, "max_seq_length"),
+        flag_value(step, "max_predictions_per_seq"),
     )
 
 
-def encoder_of(step: Step) -> BertConfig:
+def find_encoder(step: Step) -> BertConfig:
     """Returns the configuration of the model that a fine-tuning starts from."""
     source = step.flag("model").root
     if isinstance(source, str):
         return BertConfig.from_size(source.rstrip("0123456789"), vocab_size=30522)
-    return BertConfig.from_dict(dict(source.config)) if source.config else encoder_of(source)
+    return BertConfig.from_dict(dict(source.config)) if source.config else find_encoder(source)
 
 
-def fine_tuning_operations(step: Step) -> int:
+def count_fine_tuning(step: Step) -> int:
     """Returns the operations of a fine-tuning, all those of its search together."""
     task = next(name for name in TRAINING_EXAMPLES if step.label.startswith(f"{name} "))
-    sequences = TRAINING_EXAMPLES[task] * SEQUENCES_OF_AN_EXAMPLE.get(task, 1)
-    shape = encoder_of(step), sequences, value_of(step, "max_seq_length")
+    sequences = TRAINING_EXAMPLES[task] * NUM_SEQUENCES.get(task, 1)
+    shape = find_encoder(step), sequences, flag_value(step, "max_seq_length")
     if step.flag("feature_layers") is not None:
         return forward_flops(*shape)
     if search := step.flag("search"):
@@ -101,7 +101,7 @@ def fine_tuning_operations(step: Step) -> int:
         trials = math.prod(len(grid[name]) for name in ("learning_rate", "train_batch_size"))
         epochs = trials * sum(grid["num_train_epochs"]) * grid["restarts"][0]
     else:
-        epochs = value_of(step, "num_train_epochs")
+        epochs = flag_value(step, "num_train_epochs")
     return round(epochs * training_flops(*shape))
 
 
@@ -125,8 +125,8 @@ def count(name: str) -> tuple[int, int, int, int]:
     return (
         sum(step.continued is None for step in phases),
         len(fine_tunings),
-        sum(map(pretraining_operations, phases)),
-        sum(map(fine_tuning_operations, fine_tunings)),
+        sum(map(count_pretraining, phases)),
+        sum(map(count_fine_tuning, fine_tunings)),
     )
 
 

@@ -607,11 +607,11 @@ def test_the_costs_of_the_experiments_are_what_their_benchmark_prints(monkeypatc
     assert_report_has_tables("experiments", capsys.readouterr().out)
     layers = 128 * 12 * (12 * 768**2 + 2 * 128 * 768)
     step = next(step for step in costs.list_steps("paper", "table4") if "base seed 1" in step.label)
-    assert costs.fine_tuning_operations(step) == 6 * 3 * 4 * 73_546 * (layers + 768**2)
+    assert costs.count_fine_tuning(step) == 6 * 3 * 4 * 73_546 * (layers + 768**2)
     searched = next(
         step for step in costs.list_steps("paper", "table1") if "RTE base seed 1" in step.label
     )
-    assert costs.fine_tuning_operations(searched) == 6 * 4 * 3 * 2490 * (layers + 768**2)
+    assert costs.count_fine_tuning(searched) == 6 * 4 * 3 * 2490 * (layers + 768**2)
 
 
 def test_the_tables_of_the_parts_of_records(monkeypatch, capsys):
