@@ -1,6 +1,7 @@
 """A wrong path ends a command before TensorFlow is imported, in the sentence of the command."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -143,11 +144,21 @@ def ends(places) -> dict[str, tuple[str, list[str]]]:
     return dict(zip(lines, outcomes, strict=True))
 
 
-def format_id(line: str) -> str:
-    return line.replace(f" {_MODEL}", "")
+def list_params(lines: Sequence[str]) -> list:
+    """Returns the lines of the commands that are there; the server itself needs packages."""
+    packages = pytest.mark.needs_extra("starlette", "uvicorn", "prometheus_client")
+    return [
+        pytest.param(
+            line,
+            id=line.replace(f" {_MODEL}", ""),
+            marks=packages if line.startswith("serve ") else (),
+        )
+        for line in lines
+        if has_command(line)
+    ]
 
 
-@pytest.mark.parametrize("line", filter(has_command, _LINES), ids=format_id)
+@pytest.mark.parametrize("line", list_params(_LINES))
 def test_the_sentence_is_that_of_the_command_without_tensorflow(line, places, ends):
     sentence, modules = ends[line]
     assert modules == []
@@ -155,7 +166,7 @@ def test_the_sentence_is_that_of_the_command_without_tensorflow(line, places, en
     assert "no" in sentence.partition(": ")[2]
 
 
-@pytest.mark.parametrize("line", filter(has_command, _WRONG_FOLDERS), ids=format_id)
+@pytest.mark.parametrize("line", list_params(_WRONG_FOLDERS))
 def test_a_wrong_data_dir_is_named(line, ends):
     sentence, modules = ends[line]
     assert modules == []
