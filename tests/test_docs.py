@@ -596,24 +596,6 @@ def test_the_table_of_the_report_on_scaling_is_what_its_model_prints(monkeypatch
     assert_report_has_tables("scaling", capsys.readouterr().out)
 
 
-def test_the_costs_of_the_experiments_are_what_their_benchmark_prints(monkeypatch, capsys):
-    """By hand, a step of Base has six operations for each token and weight of its products: those
-    of the layers, of the scores and contexts, and of the pooler.
-    """
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    monkeypatch.setattr(sys, "argv", ["experiment_costs"])
-    costs = importlib.import_module("experiment_costs")
-    costs.main()
-    assert_report_has_tables("experiments", capsys.readouterr().out)
-    layers = 128 * 12 * (12 * 768**2 + 2 * 128 * 768)
-    step = next(step for step in costs.list_steps("paper", "table4") if "base seed 1" in step.label)
-    assert costs.count_fine_tuning(step) == 6 * 3 * 4 * 73_546 * (layers + 768**2)
-    searched = next(
-        step for step in costs.list_steps("paper", "table1") if "RTE base seed 1" in step.label
-    )
-    assert costs.count_fine_tuning(searched) == 6 * 4 * 3 * 2490 * (layers + 768**2)
-
-
 def test_the_tables_of_the_parts_of_records(monkeypatch, capsys):
     """The model by hand, for a pass on 64 processors: 64 rounds of 4 parts, each of a start, its
     text for 16 processes, and 8 rounds of shards.
