@@ -24,6 +24,7 @@ from collections.abc import Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
+from benchmarks.experiment_pool import TABLES
 from official_bert import BertConfig, catalog
 from official_bert.extensions.experiments.declarations import (
     find_scale,
@@ -35,12 +36,10 @@ from official_bert.extensions.experiments.planner import list_updates
 from official_bert.extensions.experiments.steps import Step, order_steps
 from official_bert.fine_tuning.search import read_grid
 from official_bert.options.fields import flag_fields, without_flag
-from official_bert.training.flops import forward_flops, training_flops
+from official_bert.training.flops import forward_flops, peak_by_name, training_flops
 
-TABLES = (
-    pathlib.Path(__file__).resolve().parent.parent / "official_bert/extensions/experiments/tables"
-)
 EXPERIMENTS = (*(f"table{number}" for number in range(1, 9)), "figure5")
+# An ensemble of Large starts from seven pre-trainings.
 ENCODERS = ("base", "large", *(f"large{number}" for number in range(2, 8)))
 # The training examples of the public data sets. Those of TriviaQA are the questions of its
 # Wikipedia part, of which the converter leaves out those without an answer in the text.
@@ -61,7 +60,7 @@ TRAINING_EXAMPLES = {
 }
 NUM_SEQUENCES = {"SWAG": 4}
 # Dense peaks in bfloat16 by the data sheets.
-MACHINES = {"16 TPU v4": 16 * 275e12, "8 H100 SXM": 8 * 989.4e12}
+MACHINES = {"16 TPU v4": 16 * 275e12, "8 H100 SXM": 8 * peak_by_name("H100", "bfloat16")}
 UTILIZATIONS = (0.245, 0.4)  # measured with our step on an H100; assumed, measured by nobody
 
 
@@ -131,7 +130,7 @@ def count(name: str) -> tuple[int, int, int, int]:
 
 
 def print_costs(utilizations: Sequence[float]):
-    """Prints the table of the scale `paper`, with hours from the highest utilization to the lowest."""
+    """Prints the table of the scale `paper`, with the hours of the highest utilization first."""
     machines = " | ".join(f"hours, {machine}" for machine in MACHINES)
     print(
         "| scale `paper` | pre-trainings | fine-tunings | operations of pre-training | "

@@ -71,7 +71,10 @@ def with_seeds(steps: list[Step], seeds: list[int]) -> list[Step]:
 
 
 def parse_seeds(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
+    numbers = text.split(",")
+    if not all(number.isdecimal() for number in numbers):
+        raise argparse.ArgumentTypeError(f"{text}: give numbers with commas between them")
+    return [int(number) for number in numbers]
 
 
 def parse_flags() -> argparse.Namespace:

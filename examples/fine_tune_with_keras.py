@@ -12,8 +12,8 @@ This is the way to use the models inside a Keras program. `run_classifier.py` tr
 with the same updates, and does more:
 
 - batches of examples of like length, where here every text is padded to the longest;
-- checkpoints during the training, and a run that was stopped resumes as if it had not been, to the last
-  bit;
+- checkpoints during the training, and a run that was stopped resumes as if it had not been, to the
+  last bit;
 - several GPUs or a TPU, gradient accumulation, and layers that are computed again to save memory;
 - GLUE's tasks with their official metrics, predictions and exports for TensorFlow Serving.
 """

@@ -147,7 +147,7 @@ def test_a_tpu_without_a_name_or_an_answer_is_refused(monkeypatch):
     with pytest.raises(
         InputError,
         match=r"--tpu_name=a: no TPU system answers there \(TPUs not found in the cluster\); .*"
-        "that PJRT_DEVICE and the other variables of docs/tpu.md are set, .*tpu_host.py runs on each",
+        "that PJRT_DEVICE and the other variables of docs/tpu.md are set, .*tpu_host.py runs on",
     ):
         make_strategy(DistributionOptions(use_tpu=True, tpu_name="a"))
 
