@@ -301,7 +301,7 @@ def test_the_commands_for_many_machines_run(tmp_path, monkeypatch):
     start = json.loads(read(shared / "model" / "run.jsonl").splitlines()[0])
     assert start["records"]["bytes"] == sum(sizes)
     losses = scalars(shared / "model", "loss")
-    # An untrained model gives all tokens the same probability, and both labels of the next sentence.
+    # An untrained model gives all tokens the same probability, and both labels of next sentences.
     chance = math.log(16384) + math.log(2)
     assert losses == {1: pytest.approx(chance, abs=0.05), 2: pytest.approx(chance, abs=0.05)}
 

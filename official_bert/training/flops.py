@@ -19,8 +19,8 @@ _TERA = 1e12
 # the peak "with sparsity", where the data sheet has only that. float32 is TF32 on the tensor cores,
 # which TensorFlow uses by default; V100 and T4 have none, so theirs is the peak of float32. The
 # first name that matches counts. The sources are NVIDIA's data sheets "H200 Tensor Core GPU",
-# "GH200 Grace Hopper Superchip", "H100 Tensor Core GPU" (SXM, NVL and PCIe), "A100 Tensor Core GPU",
-# "L40S", "L4 Tensor Core GPU", "A10 Tensor Core GPU" (the A10G of AWS is slower: AWS's page of G5),
+# "GH200 Grace Hopper Superchip", "H100 Tensor Core GPU" (SXM, NVL and PCIe), "A100 Tensor Core
+# GPU", "L40S", "L4 Tensor Core GPU", "A10 Tensor Core GPU" (the A10G is slower: AWS's page of G5),
 # "T4 Tensor Core GPU" and "V100 Tensor Core GPU" (SXM2 and PCIe).
 _GPU_PEAKS = {
     "H200 NVL": {BFLOAT16: 835.5, FLOAT16: 835.5, FLOAT32: 417.5},
