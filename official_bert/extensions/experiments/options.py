@@ -17,8 +17,8 @@ class ExperimentOptions:
     )
     scale: str = option(
         "desk",
-        help="The sizes of models and data, a name in scales.toml: smoke, desk, desk_recipe, small "
-        "or paper.",
+        help="The sizes of models and data, a name in scales.toml: smoke, desk, desk_recipe, "
+        "two_cores, small or paper.",
     )
     data_dir: str = option("data", help="The folder of the corpus and of the tasks' data.")
     output_dir: str = option(

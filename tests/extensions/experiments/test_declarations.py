@@ -82,7 +82,7 @@ def test_faults_of_scales(tmp_path, scales, sentence):
 
 def test_the_papers_tables_are_all_there():
     assert list_experiments(CATALOGUE.folder) == OURS
-    assert list(CATALOGUE.scales) == ["smoke", "desk", "desk_recipe", "small", "paper"]
+    assert list(CATALOGUE.scales) == ["smoke", "desk", "desk_recipe", "two_cores", "small", "paper"]
     assert [len(read_experiment(name, CATALOGUE).rows) for name in OURS] == [
         2,
         2,
@@ -151,6 +151,6 @@ def test_unknown_names_are_answered_with_the_known_ones():
     with pytest.raises(InputError, match=r"mine\.toml: no such file"):
         read_experiment("mine.toml", CATALOGUE)
     with pytest.raises(
-        InputError, match="no such scale; it is one of smoke, desk, desk_recipe, small, paper"
+        InputError, match="no such scale; it is one of smoke, desk, desk_recipe, two_cores, small, paper"
     ):
         find_scale("huge", CATALOGUE)
