@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes the pages and pictures of docs/reports/experiments_desk, and the tables of its report, of
-the result lines.
+"""Makes the pages and pictures of the experiments, and the tables of their report, of the result
+lines.
 
-In: the .jsonl files that official-bert run_experiment --scale=desk writes, in
-    docs/reports/experiments_desk.
+In: the .jsonl files that official-bert run_experiment --scale=SCALE writes, in
+    docs/reports/experiments_SCALE.
 Out: .md files beside them, equal to what that script writes of finite numbers; .png files, each run
 as a dot and each row's mean with its standard deviation, and the digest of the lines in the file;
-and in docs/reports/experiments.md what stands between `<!-- table5 -->` and `<!-- end -->`, for
-each of them.
+and in docs/reports/experiments.md what stands between `<!-- desk/table5 -->` and `<!-- end -->`,
+for each scale and experiment.
 
     make report-experiments
 """
@@ -33,7 +33,24 @@ from official_bert.metrics.summaries import summarize
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ENCODERS = ("base",)  # The models that were given have this name of the paper.
-PAGES, REPORT = ROOT / "docs/reports/experiments_desk", ROOT / "docs/reports/experiments.md"
+REPORTS = ROOT / "docs/reports"
+REPORT = REPORTS / "experiments.md"
+FOLDER_PREFIX = "experiments_"
+
+
+def list_result_files() -> list[pathlib.Path]:
+    """Returns the files with result lines of all scales."""
+    return sorted(REPORTS.glob(f"{FOLDER_PREFIX}*/*.jsonl"))
+
+
+def name_scale(path: pathlib.Path) -> str:
+    """Returns the scale of a file with result lines."""
+    return path.parent.name.removeprefix(FOLDER_PREFIX)
+
+
+def name_mark(path: pathlib.Path) -> str:
+    """Returns the line of the report below which the tables of a file stand."""
+    return f"<!-- {name_scale(path)}/{path.stem} -->"
 
 
 def read_results(path: pathlib.Path) -> tuple[Plan, table.Values, table.Results]:
@@ -46,7 +63,8 @@ def read_results(path: pathlib.Path) -> tuple[Plan, table.Values, table.Results]
         if "step" not in line
     }
     catalogue = read_catalogue(str(ROOT / "official_bert/extensions/experiments/tables"))
-    experiment, scale = read_experiment(path.stem, catalogue), find_scale("desk", catalogue)
+    experiment = read_experiment(path.stem, catalogue)
+    scale = find_scale(name_scale(path), catalogue)
     num_seeds = max(scale.seeds, *(line["seed"] or 1 for line in lines))
     plan = make_plan(experiment, scale, catalogue, ENCODERS, num_seeds)
     values = {
@@ -190,18 +208,17 @@ def cut_tables(page: str) -> str:
 
 def main():
     report = REPORT.read_text(encoding="utf-8")
-    for path in sorted(PAGES.glob("*.jsonl")):
+    for path in list_result_files():
         draw(path)
         page = make_page(path)
         path.with_suffix(".md").write_text(page, encoding="utf-8")
-        between = re.compile(rf"(<!-- {path.stem} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+        mark = name_mark(path)
+        between = re.compile(rf"({mark}\n).*?(\n<!-- end -->)", re.DOTALL)
         report, count = between.subn(
             lambda marks, page=page: f"{marks[1]}\n{cut_tables(page)}\n{marks[2]}", report
         )
         if count != 1:
-            sys.exit(
-                f"{REPORT}: has no place for {path.stem}; add <!-- {path.stem} --> and <!-- end -->"
-            )
+            sys.exit(f"{REPORT}: has no place for {path}; add the lines {mark} and <!-- end -->")
     REPORT.write_text(report, encoding="utf-8")
 
 

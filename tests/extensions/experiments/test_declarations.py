@@ -151,6 +151,7 @@ def test_unknown_names_are_answered_with_the_known_ones():
     with pytest.raises(InputError, match=r"mine\.toml: no such file"):
         read_experiment("mine.toml", CATALOGUE)
     with pytest.raises(
-        InputError, match="no such scale; it is one of smoke, desk, desk_recipe, two_cores, small, paper"
+        InputError,
+        match="no such scale; it is one of smoke, desk, desk_recipe, two_cores, small, paper",
     ):
         find_scale("huge", CATALOGUE)

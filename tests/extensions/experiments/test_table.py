@@ -8,9 +8,10 @@ import pytest
 
 from benchmarks import experiment_report
 from official_bert.extensions.experiments import table
+from official_bert.extensions.experiments.declarations import list_experiments
 from official_bert.extensions.experiments.plan import Plan
 from official_bert.extensions.experiments.steps import Layout
-from tests.experiment_data import TWO_ROWS, plan_of
+from tests.experiment_data import CATALOGUE, TWO_ROWS, plan_of
 
 LAYOUT = Layout("out/steps", "data", {"base": "x"})
 
@@ -133,13 +134,15 @@ def test_numbers_that_are_not_finite_are_null_in_json(plan, results_not_finite):
 
 def test_the_committed_pages_are_those_of_the_committed_lines():
     """The tables of the report and the digests of lines in the pictures agree, too."""
-    files = sorted(experiment_report.PAGES.glob("*.jsonl"))
-    assert {file.stem for file in files} >= {"figure5", "table5", "table6", "table8"}
+    files = experiment_report.list_result_files()
+    marks = [experiment_report.name_mark(file) for file in files]
+    desk = [f"<!-- desk/{name} -->" for name in list_experiments(CATALOGUE.folder)]
+    assert set(desk) <= set(marks)
     report = experiment_report.REPORT.read_text()
-    for file in files:
+    for file, mark in zip(files, marks, strict=True):
         page = experiment_report.make_page(file)
         assert file.with_suffix(".md").read_text() == page
         digest = experiment_report.compute_digest(file)
         assert digest.encode() in file.with_suffix(".png").read_bytes()
         tables = experiment_report.cut_tables(page)
-        assert f"<!-- {file.stem} -->\n\n{tables}\n\n<!-- end -->" in report
+        assert f"{mark}\n\n{tables}\n\n<!-- end -->" in report
