@@ -94,7 +94,8 @@ class Part(NamedTuple):
         if len(input_files) < self.total:
             raise InputError(
                 f"--part={self}: --input_file names {len(input_files)} files, fewer than the "
-                f"{self.total} parts; split the files, or make {len(input_files)} parts"
+                f"{self.total} parts; split the files, or lower the number of parts to "
+                f"{len(input_files)}"
             )
         return sorted(input_files)[self.number - 1 :: self.total]
 
