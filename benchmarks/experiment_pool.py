@@ -24,6 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from absl import logging
 
+from official_bert.cli.flags import answer_for_input
 from official_bert.extensions.experiments.command import read_encoders, read_training_flags
 from official_bert.extensions.experiments.declarations import (
     find_scale,
@@ -100,8 +101,12 @@ def parse_flags() -> argparse.Namespace:
     return flags
 
 
-def run(flags: argparse.Namespace) -> list[str]:
-    """Runs the steps; returns a text for each that failed."""
+def run(flags: argparse.Namespace) -> None:
+    """Runs the steps.
+
+    Raises:
+        InputError: data are missing, or steps failed.
+    """
     catalogue = read_catalogue(str(TABLES))
     scale = find_scale(flags.scale, catalogue)
     encoders = read_encoders([f"base={flags.model}"] if flags.model else [])
@@ -115,24 +120,21 @@ def run(flags: argparse.Namespace) -> list[str]:
     if flags.dry_run:
         for step in steps:
             print(step.name)
-        return []
+        return
     scale_dir = os.path.join(flags.output_dir, scale.name)
     layout = Layout(os.path.join(scale_dir, "steps"), flags.data_dir, encoders)
     check_data(steps, layout)
     with locked(scale_dir):
-        return execute(steps, layout, flags.num_parallel)
+        failures = execute(steps, layout, flags.num_parallel)
+    if failures:
+        raise InputError("\n\n".join(failures))
 
 
 def main():
     flags = parse_flags()
     logging.set_verbosity(logging.INFO)
     logging.use_absl_handler()
-    try:
-        failures = run(flags)
-    except InputError as error:
-        failures = [f"experiment_pool.py: {error}"]
-    if failures:
-        sys.exit("\n\n".join(failures))
+    answer_for_input(lambda: run, lambda: flags)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,12 @@
-"""Tests of the order in which benchmarks/experiment_pool.py starts the steps of experiments."""
+"""Tests of the order in which benchmarks/experiment_pool.py starts the steps of experiments, and
+of how it ends.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +18,11 @@ from official_bert.extensions.experiments.declarations import (
 )
 from official_bert.extensions.experiments.plan import make_plan
 from official_bert.extensions.experiments.steps import order_steps
+from tests.experiment_data import write_data
+from tests.scripts import run_interpreter, wait_for
+from tests.shared import ROOT
+
+SCRIPT = ROOT / "benchmarks/experiment_pool.py"
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +69,42 @@ def test_only_some_seeds_run_with_all_that_they_need(steps):
     assert {step.kind for step in second} >= {"vocabulary", "records", "pretraining", "fine-tuning"}
     assert {step for step in steps if step.seed == 2} <= set(second)
     assert experiment_pool.with_seeds(steps, []) == steps
+
+
+def count_processes_of(folder: pathlib.Path) -> int:
+    """Returns the number of other processes whose command lines name a folder."""
+    number = 0
+    for process in map(str, filter(str.isdecimal, os.listdir("/proc"))):
+        try:
+            words = pathlib.Path("/proc", process, "cmdline").read_bytes()
+        except OSError:
+            continue  # it has ended
+        number += str(folder).encode() in words
+    return number
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the processes are listed in /proc")
+def test_sigterm_ends_the_running_steps_too(tmp_path):
+    data, output = write_data(tmp_path / "data"), tmp_path / "output"
+    flags = ["--scale=smoke", f"--data_dir={data}", f"--output_dir={output}", "--num_parallel=2"]
+    process = subprocess.Popen(
+        [sys.executable, SCRIPT, "table6", *flags], stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        wait_for(lambda: count_processes_of(data) > 1, process)
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert log.endswith(
+        "experiment_pool.py: terminated; files that were not complete are deleted\n"
+    )
+    assert count_processes_of(data) == 0
+
+
+def test_missing_data_end_in_one_sentence(tmp_path):
+    finished = run_interpreter(
+        str(SCRIPT), "table6", "--scale=smoke", f"--data_dir={tmp_path}/no", status=1
+    )
+    sentence = finished.stderr.splitlines()[-1]
+    assert "experiment_pool.py: " in sentence
+    assert f"{tmp_path}/no" in sentence
