@@ -93,8 +93,8 @@ class Part(NamedTuple):
         """
         if len(input_files) < self.total:
             raise InputError(
-                f"--part={self}: --input_file names {len(input_files)} files, fewer than the "
-                f"{self.total} parts; split the files, or lower the number of parts to "
+                f"--part={self}: --input_file names fewer files ({len(input_files)}) than there "
+                f"are parts ({self.total}); split the files, or lower the number of parts to "
                 f"{len(input_files)}"
             )
         return sorted(input_files)[self.number - 1 :: self.total]

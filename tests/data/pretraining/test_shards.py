@@ -413,7 +413,7 @@ BAD_INPUTS = [
     ),
     pytest.param(
         {"part": "1/2"},
-        "--part=1/2: --input_file names 1 files, fewer than the 2 parts; split the files",
+        "--part=1/2: --input_file names fewer files (1) than there are parts (2); split the files",
         id="more parts than files",
     ),
     pytest.param(

@@ -1,6 +1,7 @@
 """Parts of a set of records: their files and names, and what is refused where one is missing."""
 
 import json
+import re
 
 import pytest
 
@@ -13,9 +14,11 @@ def test_a_part_has_every_nth_of_the_sorted_files():
     names = [f"text-{number}" for number in (3, 1, 4, 0, 2)]
     parts = [Part(number, 2).select_files(names) for number in (1, 2)]
     assert parts == [["text-0", "text-2", "text-4"], ["text-1", "text-3"]]
-    with pytest.raises(
-        InputError, match="--part=6/6: --input_file names 5 files, fewer than the 6"
-    ):
+    message = (
+        "--part=6/6: --input_file names fewer files (5) than there are parts (6); split the files, "
+        "or lower the number of parts to 5"
+    )
+    with pytest.raises(InputError, match=re.escape(message)):
         Part(6, 6).select_files(names)
 
 

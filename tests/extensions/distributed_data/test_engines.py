@@ -64,7 +64,7 @@ def parts(text_folder, tmp_path_factory) -> dict[str, bytes]:
         ({"engine": "ray", "num_parts": 2, "part": "1/2"}, "and leave out --part"),
         (
             {"engine": "ray", "num_parts": 99},
-            "--part=1/99: --input_file names 13 files, fewer than the 99 parts",
+            "--part=1/99: --input_file names fewer files (13) than there are parts (99)",
         ),
         (
             {"engine": "beam", "num_parts": 2},
