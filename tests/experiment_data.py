@@ -15,7 +15,6 @@ from official_bert.extensions.experiments.declarations import (
     read_experiment,
 )
 from official_bert.extensions.experiments.plan import Plan, make_plan
-from tests.shared import ROOT
 
 _TEXT = """
 the cat sat on mat it was a sunny day in park children were playing football train left station at noon nobody
@@ -43,7 +42,8 @@ pretraining = { use_next_sentence = false }
 """
 
 
-CATALOGUE = read_catalogue(str(ROOT / "official_bert/extensions/experiments/tables"))
+_ROOT = pathlib.Path(__file__).resolve().parent.parent  # users without pytest run this module
+CATALOGUE = read_catalogue(str(_ROOT / "official_bert/extensions/experiments/tables"))
 
 
 def plan_of(experiment: str | Experiment, scale: str | Scale = "desk", **settings) -> Plan:

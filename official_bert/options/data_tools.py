@@ -144,7 +144,10 @@ class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     )
     part: str | None = option(
         None,
-        check=(_is_part, "must be the number of a part and that of all parts, such as 3/256"),
+        check=(
+            _is_part,
+            "must be the number of a part, from 1, and that of all parts, such as 3/256",
+        ),
         help="With --generator=sharded, make one part of the records, such as 3/256: of every "
         "256th input file, from the third on. Several machines make the parts, each with the same "
         "other flags, and pre-training reads them all. --num_shards is the number of files of each "

@@ -38,9 +38,7 @@ class Profile:
         Args:
             step: the number of updates so far.
         """
-        if not self.stops:
-            return
-        start, end = self.stops
+        start, end = self.stops or (0, 0)
         if self._is_running and step >= end:
             self._end()
         elif not self._is_running and start <= step < end:
@@ -61,6 +59,12 @@ class Profile:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_: Any):
+    def __exit__(self, error_type: type[BaseException] | None, *_: Any):
         if self._is_running:
             self._end()
+        elif self.stops and error_type is None:
+            logging.warning(
+                "--profile_steps=%d:%d: this run made none of these updates, so there is no trace",
+                self.stops[0] + 1,
+                self.stops[1],
+            )

@@ -74,12 +74,14 @@ def test_the_same_text_gives_the_same_bytes(learnt):
     folder, _ = learnt
     # The files in another order, as a list, and another order of hashes.
     inputs = f"{folder / 'two.txt'},{folder / 'one.txt'}"
-    run_interpreter(
+    finished = run_interpreter(
         *command_line("build_vocab"),
         *flag_list(input_file=inputs, output_file=folder / "again", vocab_size=200),
         PYTHONHASHSEED="77",
     )
     assert (folder / "again").read_bytes() == (folder / "vocab").read_bytes()
+    assert "build_vocab.py" in finished.stderr
+    assert "port.cc" not in finished.stderr, "TensorFlow's messages at its import are hidden"
 
 
 @pytest.mark.parametrize(

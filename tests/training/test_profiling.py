@@ -52,6 +52,22 @@ def test_a_run_that_resumes_later_traces_what_is_left(monkeypatch, tmp_path):
     assert profiling.Profile(None, str(tmp_path)).stops == ()
 
 
+def test_a_run_without_these_updates_says_that_there_is_no_trace(monkeypatch, tmp_path, caplog):
+    calls = Calls(monkeypatch)
+    with profiling.Profile(None, str(tmp_path)) as no_profile:
+        calls.run(no_profile, 0, 6)
+    with profiling.Profile("1:2", str(tmp_path)) as traced:
+        calls.run(traced, 0, 6)
+    assert not caplog.records or "no trace" not in caplog.text
+    with profiling.Profile("10:15", str(tmp_path)) as profile:
+        calls.run(profile, 0, 6)
+    assert calls.notes == [0, 6]
+    assert (
+        "--profile_steps=10:15: this run made none of these updates, so there is no trace"
+        in caplog.text
+    )
+
+
 @pytest.mark.parametrize("text", ["10", "10:", ":5", "0:5", "15:10", "-1:5", "a:b", "1:2:3"])
 def test_other_values_are_refused(text):
     field = TrainingOptions.__dataclass_fields__["profile_steps"]

@@ -6,6 +6,7 @@ import types
 from collections.abc import Collection, Mapping
 
 from official_bert.io.errors import InputError
+from official_bert.io.quiet_imports import quiet_imports
 from official_bert.tokenization import BasicTokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -51,7 +52,8 @@ def import_learner() -> types.ModuleType:
         InputError: the package cannot be imported.
     """
     try:
-        from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
+        with quiet_imports():
+            from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
     except ImportError as error:
         raise InputError(
             f"a vocabulary is learnt by tensorflow-text, which cannot be imported ({error}); run "
@@ -92,12 +94,13 @@ def select_words(
     Raises:
         InputError: no word is left.
     """
-    commonest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    commonest = [(word, count) for word, count in commonest if len(word) <= _LONGEST_WORD][
-        :max_words
-    ]
-    common_characters = _commonest_characters(commonest, character_coverage)
-    common_characters.update(protected_characters)
+    commonest = sorted(
+        [(word, count) for word, count in counts.items() if len(word) <= _LONGEST_WORD],
+        key=lambda item: (-item[1], item[0]),
+    )[:max_words]
+    common_characters = _commonest_characters(commonest, character_coverage).union(
+        protected_characters
+    )
     words = [(word, count) for word, count in commonest if common_characters.issuperset(word)]
     if not words:
         raise InputError(

@@ -43,13 +43,14 @@ def check_data(steps: Iterable[Step], layout: Layout) -> None:
     Raises:
         InputError: a step reads a file or a folder that does not exist.
     """
-    for step in steps:
-        for place in step.places():
-            if place.root != DATA:
-                continue
-            path = layout.input_path(place)
-            if not (files.exists(path) or files.matching(path)):
-                raise InputError(f"{path}: no such file or folder, which {step.name} reads; add it")
+    places = {place for step in steps for place in step.places() if place.root == DATA}
+    paths = sorted(layout.input_path(place) for place in places)
+    missing = [path for path in paths if not (files.exists(path) or files.matching(path))]
+    if missing:
+        raise InputError(
+            f"--data_dir: lacks {', '.join(missing)}, which the experiment reads; add what is "
+            "missing"
+        )
 
 
 def list_pending(steps: Iterable[Step], layout: Layout) -> list[Step]:

@@ -144,7 +144,11 @@ def _make_summary(run: RunRecord) -> Section:
             )
         )
     if not run.results:
-        parts.append(f"Nothing was evaluated at the end. {_EVALUATE}")
+        parts.append(
+            f"Nothing was evaluated at the end. {_EVALUATE}"
+            if run.family in _RECORDED_FAMILIES
+            else "Nothing was evaluated at the end."
+        )
     return Section("Summary", parts)
 
 

@@ -73,6 +73,10 @@ def run(options: TriviaQaOptions) -> Counts:
     writing.keep_apart([options.output_file], {"input_file": [options.input_file]})
     content = reading.check_object(reading.read_json(options.input_file), options.input_file)
     questions = field(content, "Data", list, options.input_file)
+    if not questions:
+        raise InputError(
+            f"{options.input_file}: has no questions; give a file such as wikipedia-train.json"
+        )
     counts = Counts()
     with writing.replacing(options.output_file) as file:
         file.write('{"version": "1.1", "data": [')

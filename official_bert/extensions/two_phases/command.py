@@ -8,17 +8,20 @@ Every command is printed before it runs. The same command continues after a stop
 are kept, and the trainings resume from their newest checkpoint.
 """
 
+import contextlib
 import dataclasses
 import os
 import shlex
 import sys
 from collections.abc import Sequence
 
+from official_bert import catalog
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config import BertConfig
 from official_bert.extensions.two_phases.options import TwoPhaseOptions
-from official_bert.io import files, processes
-from official_bert.io.errors import InputError
+from official_bert.io import files, processes, reading
+from official_bert.io.errors import InputError, did_you_mean
+from official_bert.options.fields import find_text_fault, flag_fields
 
 FIRST_SHARE = 0.9
 _WARMUP_SHARE = 0.1
@@ -150,11 +153,26 @@ def _check(options: TwoPhaseOptions):
             f"sequences have up to {max(lengths)} tokens; raise it, or give a shorter "
             "--phase2_max_seq_length"
         )
+    _check_training_flags(options)
+
+
+def _check_training_flags(options: TwoPhaseOptions):
+    """Refuses flags behind `--` that the trainings would refuse after the records are made."""
     command_flags = {field.name for field in dataclasses.fields(options)}
+    fields = {field.name: field for field in flag_fields(catalog.options_class("run_pretraining"))}
     for word in options.training_flags:
-        name = word.lstrip("-").partition("=")[0]
+        if not word.startswith("-"):
+            continue  # the value of the flag before it
+        name, has_value, value = word.lstrip("-").partition("=")
         if name in _RESERVED_FLAGS or name in command_flags:
             raise InputError(f"{word}: pretrain_two_phases sets this flag; give it before --")
+        field = fields.get(name) or fields.get(name.removeprefix("no"))
+        question = did_you_mean(name, fields, "--")
+        if field is None and question:  # Others are flags of every command, or ignored.
+            raise InputError(f"{word}: run_pretraining has no such flag; {question}")
+        fault = find_text_fault(field, value) if field and has_value else None
+        if fault:
+            raise InputError(f"{word}: {fault}; correct it")
 
 
 def _count_predictions(length: int) -> int:
@@ -169,21 +187,47 @@ def _records_dir(options: TwoPhaseOptions, length: int) -> str:
 def _make_records(options: TwoPhaseOptions, length: int):
     """Makes the records of a length, unless their manifest says that they are complete."""
     folder = _records_dir(options, length)
-    if files.exists(os.path.join(folder, "train.manifest.json")):
-        print(f"{folder} has the records; delete it to make them again.", flush=True)
+    determining_flags = {
+        "max_seq_length": length,
+        "max_predictions_per_seq": _count_predictions(length),
+        "dupe_factor": options.dupe_factor,
+    }
+    manifest_file = os.path.join(folder, "train.manifest.json")
+    if files.exists(manifest_file):
+        _check_records(folder, manifest_file, determining_flags)
+        print(
+            f"{folder} has the records of an earlier run with these flags. If the text has "
+            "changed, delete the folder, so that they are made again.",
+            flush=True,
+        )
         return
     files.make_folder(folder)
-    _run(
-        "create_pretraining_data",
-        "--generator=sharded",
-        f"--input_file={','.join(options.input_file)}",
-        f"--output_file={os.path.join(folder, 'train')}",
-        f"--vocab_file={options.vocab_file}",
-        f"--max_seq_length={length}",
-        f"--max_predictions_per_seq={_count_predictions(length)}",
-        f"--dupe_factor={options.dupe_factor}",
-        f"--num_workers={options.num_workers}",
-    )
+    try:
+        _run(
+            "create_pretraining_data",
+            "--generator=sharded",
+            f"--input_file={','.join(options.input_file)}",
+            f"--output_file={os.path.join(folder, 'train')}",
+            f"--vocab_file={options.vocab_file}",
+            *(f"--{name}={value}" for name, value in determining_flags.items()),
+            f"--num_workers={options.num_workers}",
+        )
+    except SystemExit:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)  # unless it has finished shards, which the next run keeps
+        raise
+
+
+def _check_records(folder: str, manifest_file: str, flags_now: dict[str, int]):
+    """Refuses records that an earlier run made with other flags."""
+    manifest = reading.check_object(reading.read_json(manifest_file), manifest_file)
+    flags_then = reading.field(manifest, "flags", dict, manifest_file)
+    for name, value in flags_now.items():
+        if flags_then.get(name) != value:
+            raise InputError(
+                f"--{name}={value}: the records in {folder} were made with "
+                f"{flags_then.get(name)}; delete the folder, or name another --output_dir"
+            )
 
 
 def _training_flags(options: TwoPhaseOptions, phase: Phase, model_dir: str) -> Sequence[str]:

@@ -104,7 +104,7 @@ def test_workers_and_work_folders_change_nothing(text_folder, parts, tmp_path):
     assert not list(scratch.iterdir())
 
 
-def test_a_complete_part_is_kept(text_folder, parts, tmp_path, monkeypatch):
+def test_a_complete_part_is_kept(text_folder, parts, tmp_path, monkeypatch, caplog):
     for name, content in parts.items():
         (tmp_path / name).write_bytes(content)
     calls = []
@@ -118,8 +118,13 @@ def test_a_complete_part_is_kept(text_folder, parts, tmp_path, monkeypatch):
     make(tmp_path, text_folder, part="1/3")
     assert [call[0] for call in calls] == [0, 3]
     assert contents(tmp_path) == parts
+    assert "is made again" not in caplog.text
     make(tmp_path, text_folder, part="1/3", dupe_factor=1)
     assert len(calls) == 4, "other flags make other records"
+    assert (
+        "out-part-00001-of-00003.manifest.json: describes other flags, another vocabulary or "
+        "another text; part 1/3 is made again"
+    ) in caplog.text
 
 
 def test_parts_of_other_numbers_are_refused(text_folder, parts, tmp_path):

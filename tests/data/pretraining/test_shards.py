@@ -408,7 +408,7 @@ BAD_INPUTS = [
     ),
     pytest.param(
         {"part": "3/2"},
-        "--part=3/2: must be the number of a part and that of all parts, such as 3/256",
+        "--part=3/2: must be the number of a part, from 1, and that of all parts, such as 3/256",
         id="a part that is none",
     ),
     pytest.param(

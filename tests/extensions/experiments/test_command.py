@@ -100,7 +100,7 @@ def test_a_report_of_what_is_finished(run, tmp_path, caplog, monkeypatch):
     assert "| BERT | – | 3.5 | 50.0 (1) | 85.8 |" in page
 
     no_tasks = write_data(tmp_path / "elsewhere", tasks=())
-    with pytest.raises(InputError, match="elsewhere/STS-B: no such file or folder, which "):
+    with pytest.raises(InputError, match=r"--data_dir: lacks [^,]*/elsewhere/STS-B, which "):
         run(only="table", data_dir=str(no_tasks))
 
 
@@ -109,7 +109,8 @@ def test_a_report_of_what_is_finished(run, tmp_path, caplog, monkeypatch):
     [
         pytest.param(
             {"data_dir": "nowhere"},
-            "nowhere/corpus/train*.txt: no such file or folder, which",
+            "--data_dir: lacks nowhere/STS-B, nowhere/corpus/held_out*.txt, "
+            "nowhere/corpus/train*.txt, which the experiment reads; add what is missing",
             id="absent data",
         ),
         pytest.param(

@@ -279,6 +279,10 @@ def test_a_pretraining(tmp_path):
     assert {f"picture-{name}" for name in names} <= {*page.ids}
     assert ["--input_file", "a,b"] in page.find_table("data")
     assert "The record files have 12,345 bytes together." in page.text
+    (tmp_path / "eval_results.txt").unlink()
+    text = write_page(tmp_path).text
+    assert "Nothing was evaluated at the end." in text
+    assert "tables of the predictions" not in text, "a pre-training predicts nothing"
 
 
 def test_mistakes_are_named_by_line_and_id(tmp_path):

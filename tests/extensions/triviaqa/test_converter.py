@@ -171,6 +171,8 @@ def test_what_cannot_be_converted_is_refused_and_nothing_is_written(archive):
         refuse(message)
     (archive / "qa" / "wikipedia-train.json").write_text("[]")
     refuse("wikipedia-train.json")
+    write_questions(archive, [])
+    refuse("wikipedia-train.json: has no questions; give a file such as wikipedia-train.json")
 
 
 def test_the_command_says_what_it_left_out(archive):

@@ -162,6 +162,69 @@ def test_what_would_fail_in_the_second_phase_is_refused_at_once(options, here):
     refuse("max_position_embeddings is 64, .* up to 128 tokens", phase2_max_seq_length=128)
     refuse("--learning_rate=1: .* give it before --", training_flags=("--learning_rate=1",))
     refuse("--model=x: pretrain_two_phases sets this flag", training_flags=("--model=x",))
+    refuse(
+        "--dtyp=bfloat16: run_pretraining has no such flag; did you mean --dtype?",
+        training_flags=("--dtyp=bfloat16",),
+    )
+    refuse("--dtype=bfloat61: must be one of ", training_flags=("--dtype=bfloat61",))
+    refuse(
+        "--save_checkpoints_steps=many: must be a whole number",
+        training_flags=("--nojit_compile", "--save_checkpoints_steps=many"),
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--nojit_compile", "--dtype=float32", "--verbosity=-1"),
+        ("--dtype", "bfloat16", "-jit_compile=false", "--nologtostderr"),
+    ],
+)
+def test_flags_of_the_trainings_pass(options, here, monkeypatch, words):
+    monkeypatch.setattr(command, "_make_records", lambda options, length: None)
+    monkeypatch.setattr(
+        command, "_run", lambda name, *flags: here.names.append(flags[-len(words) :])
+    )
+    command.run(dataclasses.replace(options, training_flags=words))
+    assert here.names == [words] * 2
+
+
+def test_records_of_other_flags_are_refused(options, here, capsys):
+    here.stops = {3: ["--stop_at_step=1"]}
+    with pytest.raises(KeyboardInterrupt):
+        command.run(options)
+    records = f"{options.output_dir}/records-32"
+    here.names.clear()
+    with pytest.raises(InputError) as error:
+        command.run(dataclasses.replace(options, dupe_factor=3))
+    assert str(error.value) == (
+        f"--dupe_factor=3: the records in {records} were made with 2; delete the folder, or name "
+        "another --output_dir"
+    )
+    assert not here.names
+    capsys.readouterr()
+    here.stops = {1: ["--stop_at_step=2"]}
+    with pytest.raises(KeyboardInterrupt):
+        command.run(options)
+    assert (
+        f"{records} has the records of an earlier run with these flags." in capsys.readouterr().out
+    )
+
+
+def test_a_failure_to_make_records_leaves_no_empty_folder(options, monkeypatch):
+    monkeypatch.setattr(command, "_PROGRAM", ("python3", "-c", "import sys; sys.exit(1)"))
+    with pytest.raises(SystemExit):
+        command.run(options)
+    assert list(pathlib.Path(options.output_dir).iterdir()) == []
+
+    def leave_a_shard(*words: str):
+        (pathlib.Path(options.output_dir) / "records-32" / "shard").touch()
+        raise SystemExit(1)
+
+    monkeypatch.setattr(command, "_run", leave_a_shard)
+    with pytest.raises(SystemExit):
+        command.run(options)
+    assert (pathlib.Path(options.output_dir) / "records-32" / "shard").exists()
 
 
 def test_the_paper_has_10_000_updates_of_warm_up_and_a_tenth_of_long_sequences(options):
