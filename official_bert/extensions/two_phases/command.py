@@ -21,7 +21,7 @@ from official_bert.config import BertConfig
 from official_bert.extensions.two_phases.options import TwoPhaseOptions
 from official_bert.io import files, processes, reading
 from official_bert.io.errors import InputError, did_you_mean
-from official_bert.options.fields import find_text_fault, flag_fields
+from official_bert.options.fields import find_text_fault, flag_fields, value_type
 
 FIRST_SHARE = 0.9
 _WARMUP_SHARE = 0.1
@@ -159,7 +159,9 @@ def _check(options: TwoPhaseOptions):
 def _check_training_flags(options: TwoPhaseOptions):
     """Refuses flags behind `--` that the trainings would refuse after the records are made."""
     command_flags = {field.name for field in dataclasses.fields(options)}
-    fields = {field.name: field for field in flag_fields(catalog.options_class("run_pretraining"))}
+    fields = {}
+    for field in flag_fields(catalog.options_class("run_pretraining")):
+        fields |= {field.name: field, field.metadata["alias"] or field.name: field}
     for word in options.training_flags:
         if not word.startswith("-"):
             continue  # the value of the flag before it
@@ -167,12 +169,14 @@ def _check_training_flags(options: TwoPhaseOptions):
         if name in _RESERVED_FLAGS or name in command_flags:
             raise InputError(f"{word}: pretrain_two_phases sets this flag; give it before --")
         field = fields.get(name) or fields.get(name.removeprefix("no"))
-        question = did_you_mean(name, fields, "--")
-        if field is None and question:  # Others are flags of every command, or ignored.
-            raise InputError(f"{word}: run_pretraining has no such flag; {question}")
-        fault = find_text_fault(field, value) if field and has_value else None
-        if fault:
-            raise InputError(f"{word}: {fault}; correct it")
+        if field is None:
+            question = did_you_mean(name, fields, "--")
+            if question:  # Others are flags of every command, or ignored.
+                raise InputError(f"{word}: run_pretraining has no such flag; {question}")
+        elif has_value and value_type(field) != list[str]:
+            fault = find_text_fault(field, value)
+            if fault:
+                raise InputError(f"{word}: {fault}; correct it")
 
 
 def _count_predictions(length: int) -> int:

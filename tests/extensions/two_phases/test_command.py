@@ -178,6 +178,7 @@ def test_what_would_fail_in_the_second_phase_is_refused_at_once(options, here):
     [
         ("--nojit_compile", "--dtype=float32", "--verbosity=-1"),
         ("--dtype", "bfloat16", "-jit_compile=false", "--nologtostderr"),
+        ("--distillation=logits,hidden", "--tpu=here", "--train_batch_size_ramp=16,32"),
     ],
 )
 def test_flags_of_the_trainings_pass(options, here, monkeypatch, words):
