@@ -78,7 +78,7 @@ _WORK_NAME = re.compile(r"\d{5}\.(records|json)|\.\d{5}\.(records|json)\.tmp-\d+
 _COPIED_BYTES = 1 << 24
 _TEXT_PREFIX = "text-"
 _TEXT_FOLDER = re.compile(rf"{_TEXT_PREFIX}[a-z0-9_]{{8}}")  # as tempfile.mkdtemp names it
-_MADE_AGAIN = "%s: describes other flags, another vocabulary or another text; part %s is made again"
+_OTHER_JOB = "%s: describes other flags, another vocabulary or another text; part %s is made again"
 # A smaller corpus has shards, too, for several processes.
 _SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16
 
@@ -380,14 +380,14 @@ def _read_complete_manifest(job: ShardJob) -> dict | None:
         return None
     manifest = reading.check_object(reading.read_json(job.manifest_file), job.manifest_file)
     if {key: manifest.get(key) for key in job.described} != json.loads(json.dumps(job.described)):
-        logging.warning(_MADE_AGAIN, job.manifest_file, job.part)
+        logging.warning(_OTHER_JOB, job.manifest_file, job.part)
         return None
     sizes = {
         os.path.join(os.path.dirname(job.output_file), shard["file"]): shard["bytes"]
         for shard in reading.field(manifest, "shards", list, job.manifest_file)
     }
-    found_sizes = {path: files.size(path) for path in sizes if files.exists(path)}
-    return manifest if found_sizes == sizes else None
+    sizes_now = {path: files.size(path) for path in sizes if files.exists(path)}
+    return manifest if sizes_now == sizes else None
 
 
 def _clear(job: ShardJob, keep_finished: bool):
