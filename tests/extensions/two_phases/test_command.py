@@ -163,7 +163,7 @@ def test_what_would_fail_in_the_second_phase_is_refused_at_once(options, here):
     refuse("--learning_rate=1: .* give it before --", training_flags=("--learning_rate=1",))
     refuse("--model=x: pretrain_two_phases sets this flag", training_flags=("--model=x",))
     refuse(
-        "--dtyp=bfloat16: run_pretraining has no such flag; did you mean --dtype?",
+        r"--dtyp=bfloat16: run_pretraining has no such flag; did you mean --dtype\?$",
         training_flags=("--dtyp=bfloat16",),
     )
     refuse("--dtype=bfloat61: must be one of ", training_flags=("--dtype=bfloat61",))
